@@ -19,7 +19,7 @@ from bench.peers.budgets import WAYS
 ROOT = Path(__file__).parents[1]
 MODEL = "llama-8b-8-layers"
 GIB = 2**30
-#: What becomes of the bytes, from the axis up.
+#: The actions for the bytes, from the axis up.
 PARTS = (("kept", "#4c72b0"), ("moved", "#dd8452"), ("recomputed", "#55a868"))
 NAMES = {"kept": "kept", "moved": "moved", "recomputed": "recomputed"}
 

@@ -23,16 +23,16 @@ int& depth(const void* domain) {
 }
 
 int push(const void* domain, const char* name) {
-  const RangeListener* const told = listener.load(std::memory_order_acquire);
-  if (told != nullptr) told->push(domain, name == nullptr ? "" : name);
+  const RangeListener* const current = listener.load(std::memory_order_acquire);
+  if (current != nullptr) current->push(domain, name == nullptr ? "" : name);
   return depth(domain)++;
 }
 
 int pop(const void* domain) {
   int& here = depth(domain);
   if (here == 0) return -2;  // NVTX's value for no range
-  const RangeListener* const told = listener.load(std::memory_order_acquire);
-  if (told != nullptr) told->pop(domain);
+  const RangeListener* const current = listener.load(std::memory_order_acquire);
+  if (current != nullptr) current->pop(domain);
   return --here;
 }
 
@@ -112,8 +112,8 @@ bool attach(const NvtxExportTableCallbacks& callbacks,
 
 }  // namespace
 
-void set_range_listener(const RangeListener* told) {
-  listener.store(told, std::memory_order_release);
+void set_range_listener(const RangeListener* replacement) {
+  listener.store(replacement, std::memory_order_release);
 }
 
 int attach_to_nvtx(const void* (*tables)(std::uint32_t id)) {

@@ -51,11 +51,11 @@ void* function_beside(void* beside, const char* name) {
   void* library = dlopen(is.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
   if (library == nullptr) return nullptr;
   void* found = plain_dlsym(library, name);
-  using Door = void* (*)(const char*, int);
+  using Lookup = void* (*)(const char*, int);
   constexpr int kAnyVersion = 12000;
   if (found == nullptr && object_of(beside) == Object::kEmulator) {
-    auto* door = reinterpret_cast<Door>(plain_dlsym(library, "spillway_emulator_proc_address"));
-    if (door != nullptr) found = door(name, kAnyVersion);
+    auto* lookup = reinterpret_cast<Lookup>(plain_dlsym(library, "spillway_emulator_proc_address"));
+    if (lookup != nullptr) found = lookup(name, kAnyVersion);
   }
   dlclose(library);
   return found;

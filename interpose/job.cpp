@@ -68,7 +68,7 @@ std::string load_and_start() {
       reinterpret_cast<const char* (*)()>(plain_dlsym(library, "spillway_start_job"));
   if (start == nullptr) return path + " is of another version";
   if (const char* wrong = start(); wrong != nullptr) return wrong;
-  return tell_ranges_to(library);
+  return forward_ranges_to(library);
 }
 
 /// A job that requests offloading and runs without it must be reported.

@@ -82,7 +82,7 @@ void offer_package() {
   const std::string_view name = last_part(folder);
   if (name == "site-packages" || name == "dist-packages") return;
   if (folder.find(':') != std::string::npos) {
-    return log("preload: Python cannot be told to search a folder with a colon: " + folder);
+    return log("preload: Python cannot search a folder with a colon in its name: " + folder);
   }
   const std::string before = env::foreign("PYTHONPATH").value_or("");
   if (lists(before, folder)) return;

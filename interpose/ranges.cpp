@@ -24,7 +24,7 @@ void offer_ranges() {
   setenv(kInjection, path.c_str(), 1);  // NOLINT(concurrency-mt-unsafe): see the header
 }
 
-std::string tell_ranges_to(void* library) {
+std::string forward_ranges_to(void* library) {
   static hooks::RangeListener listener;
   listener.push =
       reinterpret_cast<decltype(listener.push)>(plain_dlsym(library, "spillway_range_pushed"));

@@ -12,6 +12,6 @@ void offer_ranges();
 
 /// Reports the ranges of this process to two functions of `library`, a dlopen handle: a job's
 /// regions around NVTX ranges. Returns the error; empty if there is none.
-std::string tell_ranges_to(void* library);
+std::string forward_ranges_to(void* library);
 
 }  // namespace spillway::interpose

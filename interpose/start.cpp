@@ -26,7 +26,7 @@ T value_or(const Result<std::optional<T>>& setting, T otherwise) {
 }
 
 /// A program that requests a trace must learn that there is none.
-void say(const Status& of_trace) {
+void log_failure(const Status& of_trace) {
   if (of_trace.ok()) return;
   std::fprintf(stderr, "spillway: SPILLWAY_PRELOAD_TRACE: %s\n", of_trace.detail().c_str());
 }
@@ -48,7 +48,7 @@ __attribute__((constructor)) void start() {
       value_or<std::string>(env::choice("SPILLWAY_PRELOAD", {"observe", "substitute"}), "observe");
   if (how == "substitute") allow_substitution();
   const auto path = value_or<std::string>(env::text("SPILLWAY_PRELOAD_TRACE"), "");
-  if (!path.empty()) say(trace_begin(path));
+  if (!path.empty()) log_failure(trace_begin(path));
   if (asked_for() != nullptr) offer_package();
   if (given("SPILLWAY_TAG_RATIO")) offer_ranges();
 }
@@ -59,7 +59,7 @@ __attribute__((destructor)) void finish() {
   const auto why = stopped();
   stop(Stop::kExit);
   if (why == Stop::kForked || why == Stop::kDisabled) return;
-  if (const Status ended = trace_end(); ended.code() != Code::kNotReady) say(ended);
+  if (const Status ended = trace_end(); ended.code() != Code::kNotReady) log_failure(ended);
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ def suspects(folder, arguments, batch, place):
 
 
 def findings(folder, arguments, batch, place):
-    """What clang-tidy says of a batch's sources, each by itself; nothing where nothing is found."""
+    """The findings of clang-tidy in a batch of sources, each by itself; empty without findings."""
     each = [tidy(folder, arguments, source) for source in suspects(folder, arguments, batch, place)]
     return "".join(done.stdout or done.stderr for done in each if done.returncode)
 

@@ -36,13 +36,13 @@ void fill_pool(TorchStats& stats, std::size_t pool, const HeapStats& tier) {
     array.at(pool) = Stat{now, now, total, total - now};
   };
   set(stats.allocation, signed_of(tier.allocated_blocks), signed_of(tier.allocations));
-  set(stats.allocated_bytes, signed_of(tier.live), signed_of(tier.allocated_total));
+  set(stats.allocated_bytes, signed_of(tier.allocated), signed_of(tier.allocated_total));
   set(stats.requested_bytes, signed_of(tier.requested), signed_of(tier.requested_total));
   stats.active.at(pool) = stats.allocation.at(pool);
   stats.active_bytes.at(pool) = stats.allocated_bytes.at(pool);
   // These have no history by tier.
   set(stats.segment, signed_of(tier.driver_allocations), signed_of(tier.driver_allocations));
-  set(stats.reserved_bytes, signed_of(tier.held), signed_of(tier.held));
+  set(stats.reserved_bytes, signed_of(tier.reserved), signed_of(tier.reserved));
   set(stats.inactive_split, signed_of(tier.stranded_blocks), signed_of(tier.stranded_blocks));
   set(stats.inactive_split_bytes, signed_of(tier.stranded), signed_of(tier.stranded));
 }
@@ -61,8 +61,8 @@ c10::CachingDeviceAllocator::BlockInfo block_info(const HeapBlockInfo& block) {
   c10::CachingDeviceAllocator::BlockInfo info;
   info.size = block.size.count();
   info.requested_size = block.requested.count();
-  info.allocated = block.live;
-  info.active = block.live || block.fenced;
+  info.allocated = block.allocated;
+  info.active = block.allocated || block.fenced;
   return info;
 }
 
@@ -87,18 +87,19 @@ TorchStats torch_stats(const HeapStats& heap, const std::array<HeapStats, 2>& ti
   const Level segments{signed_of(heap.driver_allocations - heap.driver_releases),
                        signed_of(heap.driver_allocations - heap.driver_releases),
                        signed_of(heap.driver_allocations)};
-  const Level live{
-      signed_of(heap.live), signed_of(heap.allocated_peak), signed_of(heap.allocated_total)};
+  const Level allocated{
+      signed_of(heap.allocated), signed_of(heap.allocated_peak), signed_of(heap.allocated_total)};
   const Level requested{
       signed_of(heap.requested), signed_of(heap.requested_peak), signed_of(heap.requested_total)};
-  const Level held{signed_of(heap.held), signed_of(heap.reserved_peak), signed_of(heap.held_total)};
+  const Level reserved{
+      signed_of(heap.reserved), signed_of(heap.reserved_peak), signed_of(heap.reserved_total)};
 
   TorchStats stats;
   stats.allocation = stats.active = aggregate(blocks);
   stats.segment = aggregate(segments);
-  stats.allocated_bytes = stats.active_bytes = aggregate(live);
+  stats.allocated_bytes = stats.active_bytes = aggregate(allocated);
   stats.requested_bytes = aggregate(requested);
-  stats.reserved_bytes = aggregate(held);
+  stats.reserved_bytes = aggregate(reserved);
   // The heap has no history of stranded bytes: the present value stands for all.
   const std::int64_t stranded = signed_of(heap.stranded);
   const std::int64_t beside = signed_of(heap.stranded_blocks);
@@ -151,8 +152,8 @@ std::vector<std::pair<c10::CachingDeviceAllocator::SegmentInfo, PoolId>> torch_s
       segment.blocks.push_back(block_info(block));
       segment.total_size += block.size.count();
       segment.requested_size += block.requested.count();
-      if (block.live) segment.allocated_size += block.size.count();
-      if (block.live || block.fenced) segment.active_size += block.size.count();
+      if (block.allocated) segment.allocated_size += block.size.count();
+      if (block.allocated || block.fenced) segment.active_size += block.size.count();
     }
   }
   return segments;

@@ -46,8 +46,8 @@ void report(void* at, std::int64_t change, DeviceRuntime& runtime, c10::DeviceIn
   const Heap& heap = runtime.heap();
   c10::reportMemoryUsageToProfiler(at,
                                    change,
-                                   heap.live().count(),
-                                   heap.held().count(),
+                                   heap.allocated().count(),
+                                   heap.reserved().count(),
                                    c10::Device(c10::DeviceType::CUDA, device));
 }
 
@@ -92,7 +92,7 @@ void* SpillwayAllocator::allocate_on(c10::DeviceIndex index, size_t size, cudaSt
   const auto block = runtime.allocate(Bytes{size}, driver::Stream(stream, runtime.device().id));
   if (!block.ok()) return allocate_again(index, {}, size, stream, block.status());
   void* const at = block.value().raw();
-  tell_handed_out(index, runtime, at, size, stream, {0, 0});
+  report_handed_out(index, runtime, at, size, stream, {0, 0});
   return at;
 }
 
@@ -105,7 +105,7 @@ void* SpillwayAllocator::allocate_with_pools(c10::DeviceIndex index,
   const TorchPool pool = pools_.route(index, stream);
   const auto block = allocate_in(pool, runtime, size, stream);
   if (!block.ok()) return allocate_again(index, pool, size, stream, block.status());
-  tell_handed_out(index, runtime, block.value(), size, stream, pool.name);
+  report_handed_out(index, runtime, block.value(), size, stream, pool.name);
   return block.value();
 }
 
@@ -121,18 +121,18 @@ void* SpillwayAllocator::allocate_again(c10::DeviceIndex index,
     out_of_memory(index, size, block.status());
   }
   check(block.status());
-  tell_handed_out(index, runtime, block.value(), size, stream, pool.name);
+  report_handed_out(index, runtime, block.value(), size, stream, pool.name);
   return block.value();
 }
 
-inline void SpillwayAllocator::tell_handed_out(c10::DeviceIndex index,
-                                               DeviceRuntime& runtime,
-                                               void* at,
-                                               size_t size,
-                                               cudaStream_t stream,
-                                               c10::MempoolId_t pool) {
+inline void SpillwayAllocator::report_handed_out(c10::DeviceIndex index,
+                                                 DeviceRuntime& runtime,
+                                                 void* at,
+                                                 size_t size,
+                                                 cudaStream_t stream,
+                                                 c10::MempoolId_t pool) {
   if (at == nullptr) return;
-  if (history_.on()) tell_allocated(index, runtime, at, size, stream, pool);
+  if (history_.on()) report_allocated(index, runtime, at, size, stream, pool);
   report(at, static_cast<std::int64_t>(size), runtime, index);
 }
 
@@ -164,8 +164,8 @@ void SpillwayAllocator::out_of_memory(c10::DeviceIndex index, size_t size, const
   const Heap& heap = runtime.heap();
   const Bytes limit = heap.limit();
   c10::reportOutOfMemoryToProfiler(static_cast<std::int64_t>(size),
-                                   heap.live().count(),
-                                   heap.held().count(),
+                                   heap.allocated().count(),
+                                   heap.reserved().count(),
                                    c10::Device(c10::DeviceType::CUDA, index));
   if (history_.on()) {
     history_.record({TraceEntry::OOM, index, available, size, current_stream(index), {0, 0}},
@@ -209,8 +209,8 @@ inline bool SpillwayAllocator::free_block(DeviceRuntime& runtime, void* at) {
   const auto index = static_cast<c10::DeviceIndex>(runtime.device().id);
   const HeapBlockInfo block = runtime.heap().find(driver::DevicePtr(at));
   // The heap refuses and counts an address at which no block starts.
-  if (!block.live || block.at.raw() != at) return runtime.free(driver::DevicePtr(at));
-  if (history_.on()) tell_freed(index, block);
+  if (!block.allocated || block.at.raw() != at) return runtime.free(driver::DevicePtr(at));
+  if (history_.on()) report_freed(index, block);
   if (!checkpoints_.park(block.pool, at)) runtime.free(block.at);
   if (profiled) {
     report(at, -static_cast<std::int64_t>(block.requested.count()), runtime, index);
@@ -226,7 +226,7 @@ bool SpillwayAllocator::free_provided(ProviderMemory& memory, void* at) {
     info.at = driver::DevicePtr(at);
     info.requested = block.requested;
     info.stream = block.stream;
-    tell_freed(memory.device(), info);
+    report_freed(memory.device(), info);
   }
   memory.free(at);
   return true;
@@ -288,7 +288,7 @@ void SpillwayAllocator::emptyCache(c10::MempoolId_t pool) {
     if (runtime == nullptr) continue;
     runtime->heap().trim_sync();
     if (history_.on()) {
-      tell_mapping(static_cast<c10::DeviceIndex>(runtime->device().id), *runtime, nullptr);
+      report_mapping(static_cast<c10::DeviceIndex>(runtime->device().id), *runtime, nullptr);
     }
   }
 }
@@ -296,7 +296,7 @@ void SpillwayAllocator::emptyCache(c10::MempoolId_t pool) {
 void* SpillwayAllocator::getBaseAllocation(void* at, size_t* size) {
   if (DeviceRuntime* const runtime = owner(at)) {
     const HeapBlockInfo block = runtime->heap().find(driver::DevicePtr(at));
-    TORCH_CHECK(block.live, "Spillway: ", at, " does not lie in a live block");
+    TORCH_CHECK(block.allocated, "Spillway: ", at, " does not lie in a live block");
     if (size != nullptr) *size = block.size.count();
     return block.at.raw();
   }
@@ -317,7 +317,7 @@ void SpillwayAllocator::cacheInfo(c10::DeviceIndex index, size_t* largest) {
   *largest = std::max(*largest, getMemoryInfo(index).first);
   for (const HeapSegmentInfo& segment : device(index).heap().segments()) {
     for (const HeapBlockInfo& block : segment.blocks) {
-      if (!block.live) *largest = std::max<size_t>(*largest, block.size.count());
+      if (!block.allocated) *largest = std::max<size_t>(*largest, block.size.count());
     }
   }
 }

@@ -152,12 +152,12 @@ class SpillwayAllocator final : public compat::CudaAllocatorInterface {
                                    cudaStream_t stream,
                                    const Status& why);
   /// Notifies observers, if any.
-  void tell_handed_out(c10::DeviceIndex index,
-                       DeviceRuntime& runtime,
-                       void* at,
-                       size_t size,
-                       cudaStream_t stream,
-                       c10::MempoolId_t pool);
+  void report_handed_out(c10::DeviceIndex index,
+                         DeviceRuntime& runtime,
+                         void* at,
+                         size_t size,
+                         cudaStream_t stream,
+                         c10::MempoolId_t pool);
   bool release_now(void* at);
   static Result<void*> allocate_in(const TorchPool& pool,
                                    DeviceRuntime& runtime,
@@ -178,15 +178,15 @@ class SpillwayAllocator final : public compat::CudaAllocatorInterface {
   c10::CachingDeviceAllocator::DeviceStats raw_stats(c10::DeviceIndex index);
 
   // Adds to the history, if it is on.
-  void tell_allocated(c10::DeviceIndex index,
-                      DeviceRuntime& runtime,
-                      void* at,
-                      size_t size,
-                      cudaStream_t stream,
-                      c10::MempoolId_t pool);
-  void tell_freed(c10::DeviceIndex index, const HeapBlockInfo& block);
+  void report_allocated(c10::DeviceIndex index,
+                        DeviceRuntime& runtime,
+                        void* at,
+                        size_t size,
+                        cudaStream_t stream,
+                        c10::MempoolId_t pool);
+  void report_freed(c10::DeviceIndex index, const HeapBlockInfo& block);
   /// Reports mappings and unmappings since the last call.
-  void tell_mapping(c10::DeviceIndex index, DeviceRuntime& runtime, const StackRef& stack);
+  void report_mapping(c10::DeviceIndex index, DeviceRuntime& runtime, const StackRef& stack);
   void look_at_mappings();
 
   struct Mapping {

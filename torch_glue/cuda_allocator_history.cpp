@@ -19,7 +19,7 @@ ccc::SnapshotInfo SpillwayAllocator::snapshot(c10::MempoolId_t pool, bool includ
     if (runtime == nullptr) continue;
     const auto device = static_cast<c10::DeviceIndex>(index);
     if (history_.on()) {
-      tell_mapping(device, *runtime, nullptr);
+      report_mapping(device, *runtime, nullptr);
       history_.record({TraceEntry::SNAPSHOT, device, 0, 0, nullptr, {0, 0}});
     }
     for (auto& [segment, id] : torch_segments(device, runtime->heap())) {
@@ -33,20 +33,20 @@ ccc::SnapshotInfo SpillwayAllocator::snapshot(c10::MempoolId_t pool, bool includ
   return info;
 }
 
-void SpillwayAllocator::tell_allocated(c10::DeviceIndex index,
-                                       DeviceRuntime& runtime,
-                                       void* at,
-                                       size_t size,
-                                       cudaStream_t stream,
-                                       c10::MempoolId_t pool) {
+void SpillwayAllocator::report_allocated(c10::DeviceIndex index,
+                                         DeviceRuntime& runtime,
+                                         void* at,
+                                         size_t size,
+                                         cudaStream_t stream,
+                                         c10::MempoolId_t pool) {
   const StackRef stack = history_.gather(RecordContext::STATE);
-  tell_mapping(index, runtime, stack);
+  report_mapping(index, runtime, stack);
   const auto address = reinterpret_cast<size_t>(at);
   history_.keep(address, stack);
   history_.record({TraceEntry::ALLOC, index, address, size, stream, pool}, stack);
 }
 
-void SpillwayAllocator::tell_freed(c10::DeviceIndex index, const HeapBlockInfo& block) {
+void SpillwayAllocator::report_freed(c10::DeviceIndex index, const HeapBlockInfo& block) {
   // Both before it is free, so that its next allocation is reported later. Fences stay with the
   // block, so that it can be reused at once.
   const StackRef stack = history_.gather(RecordContext::ALL);
@@ -58,9 +58,9 @@ void SpillwayAllocator::tell_freed(c10::DeviceIndex index, const HeapBlockInfo& 
   history_.record({TraceEntry::FREE_COMPLETED, index, address, size, block.stream, pool}, stack);
 }
 
-void SpillwayAllocator::tell_mapping(c10::DeviceIndex index,
-                                     DeviceRuntime& runtime,
-                                     const StackRef& stack) {
+void SpillwayAllocator::report_mapping(c10::DeviceIndex index,
+                                       DeviceRuntime& runtime,
+                                       const StackRef& stack) {
   const std::uint64_t changes = runtime.heap().mapping_changes();
   MappedRanges::Changes found;
   {

@@ -112,7 +112,7 @@ void SpillwayAllocator::releasePool(c10::DeviceIndex index, c10::MempoolId_t nam
   trim_providers();
   DeviceRuntime& runtime = device(index);
   runtime.heap().release_pool(pool->id);
-  if (history_.on()) tell_mapping(index, runtime, nullptr);
+  if (history_.on()) report_mapping(index, runtime, nullptr);
   for (const PoolId id : pools_.unused())
     if (pool_blocks(runtime, id).empty()) pools_.forget(id);
 }
@@ -134,7 +134,8 @@ std::set<void*> SpillwayAllocator::pool_blocks(DeviceRuntime& runtime, PoolId po
   for (const HeapSegmentInfo& segment : runtime.heap().segments()) {
     if (segment.pool != pool) continue;
     for (const HeapBlockInfo& block : segment.blocks) {
-      if (block.live && !checkpoints_.is_parked(pool, block.at.raw())) live.insert(block.at.raw());
+      if (block.allocated && !checkpoints_.is_parked(pool, block.at.raw()))
+        live.insert(block.at.raw());
     }
   }
   return live;

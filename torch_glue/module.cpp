@@ -107,7 +107,7 @@ py::tuple as_tuple(const spillway::BudgetMiss& missed) {
 
 /// At the end of a backward pass, without the Python lock. If an optimizer step follows, its end
 /// reports the miss: more is known then, and the parameters are those of a whole step.
-void tell_budget_miss() {
+void report_budget_miss() {
   if (!spillway::Runtime::instance().budget_missed()) return;
   const py::gil_scoped_acquire locked;
   const py::module_ python = py::module_::import("spillway.budget_error");
@@ -203,7 +203,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
       },
       py::arg("entered") = py::none());
   module.def("take_end_of_memory", &spillway::take_end_of_memory);
-  spillway::set_miss_teller(&tell_budget_miss);
+  spillway::set_miss_reporter(&report_budget_miss);
   spillway::set_name_finder(&find_name);
   spillway::unwrap_python_classes();
   spillway::define_checkpoints(module);

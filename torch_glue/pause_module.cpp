@@ -28,12 +28,12 @@ py::dict dict_of(const PauseReport& report) {
   return dict;
 }
 
-/// Runs `move` without Python's lock: it waits for the device.
-template <typename Move>
-py::dict moved(Move move) {
+/// Runs `operation` without Python's lock: it waits for the device.
+template <typename Operation>
+py::dict without_lock(Operation operation) {
   const auto report = [&] {
     const py::gil_scoped_release released;
-    return move();
+    return operation();
   }();
   raise(report.status());
   return dict_of(report.value());
@@ -82,13 +82,13 @@ void bind_pause(py::module_& module) {
     std::vector<PauseRequest> requests;
     for (const auto& [pattern, discard] : what)
       requests.push_back({pattern, discard ? Contents::kDiscarded : Contents::kKept});
-    return moved([&] { return Runtime::instance().pause(requests); });
+    return without_lock([&] { return Runtime::instance().pause(requests); });
   });
   module.def("resume_all", [](const std::vector<std::string>& patterns) {
-    return moved([&] { return Runtime::instance().resume(patterns); });
+    return without_lock([&] { return Runtime::instance().resume(patterns); });
   });
   module.def("enter_resident", [](const std::string& pattern) {
-    moved([&] { return Runtime::instance().enter_resident(pattern); });
+    without_lock([&] { return Runtime::instance().enter_resident(pattern); });
   });
   module.def("leave_resident",
              [](const std::string& pattern) { Runtime::instance().leave_resident(pattern); });

@@ -41,7 +41,7 @@ py::dict as_dict(const PlanPoint& point, std::uint64_t more) {
   dict["budget"] = point.budget.count() + more;
   dict["peak"] = point.peak.count() + more;
   dict["kept"] = point.kept;
-  dict["moved"] = point.moved;
+  dict["moved"] = point.offloaded;
   dict["recomputed"] = point.recomputed;
   dict["seconds"] = point.timing.total();
   dict["compute"] = point.timing.compute;
@@ -63,10 +63,10 @@ py::object explain(const std::string& tag, int device, std::size_t points) {
     step = Runtime::instance().planned_step(intern_tag(tag), DeviceId{device});
     if (step) {
       chosen = point_of(step->profile, step->plan, step->budget);
-      more = step->live.count() - step->profile.memory.begin.count();
-      curve = plan_curve(step->profile, points, [&](Bytes live) {
-        const Bytes budget =
-            step->foreseen.budget_for(Bytes{live.count() + more}, step->profile.storages.size());
+      more = step->allocated.count() - step->profile.memory.begin.count();
+      curve = plan_curve(step->profile, points, [&](Bytes allocated) {
+        const Bytes budget = step->foreseen.budget_for(Bytes{allocated.count() + more},
+                                                       step->profile.storages.size());
         return Bytes{budget.count() - more};
       });
     }
@@ -83,8 +83,8 @@ py::object explain(const std::string& tag, int device, std::size_t points) {
   dict["out"] = profile.link.out;
   dict["in"] = profile.link.in;
   dict["per_copy"] = profile.link.per_copy;
-  const auto turn = profile.seconds.begin() + static_cast<std::ptrdiff_t>(profile.turn);
-  dict["forward"] = std::accumulate(profile.seconds.begin(), turn, 0.0);
+  const auto boundary = profile.seconds.begin() + static_cast<std::ptrdiff_t>(profile.boundary);
+  dict["forward"] = std::accumulate(profile.seconds.begin(), boundary, 0.0);
   dict["taken"] = step->seconds;
   return dict;
 }
@@ -111,7 +111,7 @@ py::object as_dict(const std::optional<StepTimes>& times) {
   }
   dict["marks"] = marks;
   dict["end"] = times->end;
-  dict["turn"] = times->turn;
+  dict["turn"] = times->boundary;
   dict["saved"] = times->saved;
   dict["recompute"] = times->recompute;
   dict["link"] = py::make_tuple(times->link.out, times->link.in, times->link.per_copy);
@@ -153,7 +153,7 @@ StepTimes times_of(const py::dict& dict) {
   for (const auto& [place, seconds, storage, wanted] : dict["marks"].cast<std::vector<Mark>>())
     times.marks.push_back({place, seconds, storage.value_or(StepTimes::kNoStorage), wanted});
   times.end = dict["end"].cast<double>();
-  times.turn = dict["turn"].cast<std::optional<std::size_t>>();
+  times.boundary = dict["turn"].cast<std::optional<std::size_t>>();
   times.saved = dict["saved"].cast<std::vector<std::size_t>>();
   times.recompute = dict["recompute"].cast<std::vector<double>>();
   const auto link = dict["link"].cast<std::array<double, 3>>();

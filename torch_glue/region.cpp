@@ -63,7 +63,7 @@ TagTotals last_step(std::string_view tag) {
     if (tag_name(stats.tag) != tag) continue;
     const TagStepStats& last = stats.last;
     totals.offloadable = last.offloadable.count();
-    totals.moved = last.moved.count();
+    totals.offloaded = last.offloaded.count();
     totals.copied = last.copied.count();
     totals.fetched = last.fetched.count();
     totals.left_to_recompute = last.left_to_recompute.count();
@@ -80,7 +80,7 @@ TagTotals last_step(std::string_view tag) {
 namespace {
 
 /// Marks the computing stream of each device in use, so that a report knows the step's end there.
-void tell_where_computed() {
+void mark_computing_streams() {
   for (c10::DeviceIndex index = 0; index < c10::cuda::device_count(); ++index) {
     if (!c10::cuda::hasPrimaryContext(index)) continue;
     const auto device = Runtime::instance().device(DeviceId{index});
@@ -93,7 +93,7 @@ void tell_where_computed() {
 
 void end_step() {
   PendingSources::instance().poll();
-  if (driver::SpanLog::on()) tell_where_computed();
+  if (driver::SpanLog::on()) mark_computing_streams();
   kernels_step_ended();
   Runtime::instance().end_step();
   throw_where_missed();

@@ -72,7 +72,7 @@ void start_run_log(const std::string& log, const std::string& about, const std::
   RunLog::Options options{log, about, page, serves_torch()};
   raise(RunLog::instance().start(options));
   Libraries::known();
-  set_line_teller(line_of_the_program);
+  set_line_source(line_of_the_program);
   if (!options.ours) follow_torch_memory();
 }
 

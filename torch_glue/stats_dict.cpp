@@ -24,7 +24,7 @@ py::dict step_dict(const TagStepStats& step) {
   }
   return py::dict("step"_a = step.step,
                   "offloadable_bytes"_a = step.offloadable.count(),
-                  "offloaded_bytes"_a = step.moved.count(),
+                  "offloaded_bytes"_a = step.offloaded.count(),
                   "copied_bytes"_a = step.copied.count(),
                   "fetched_bytes"_a = step.fetched.count(),
                   "left_to_recompute_bytes"_a = step.left_to_recompute.count(),
@@ -33,10 +33,10 @@ py::dict step_dict(const TagStepStats& step) {
 }
 
 py::dict heap_dict(const HeapStats& heap) {
-  return py::dict("allocated_bytes"_a = heap.live.count(),
+  return py::dict("allocated_bytes"_a = heap.allocated.count(),
                   "allocated_peak_bytes"_a = heap.allocated_peak.count(),
                   "requested_bytes"_a = heap.requested.count(),
-                  "reserved_bytes"_a = heap.held.count(),
+                  "reserved_bytes"_a = heap.reserved.count(),
                   "reserved_peak_bytes"_a = heap.reserved_peak.count(),
                   "offloaded_at_allocated_peak_bytes"_a = heap.offloaded_at_allocated_peak.count(),
                   "offloaded_at_reserved_peak_bytes"_a = heap.offloaded_at_reserved_peak.count(),

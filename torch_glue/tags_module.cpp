@@ -111,7 +111,7 @@ void give_roles(const py::iterable& tensors, std::uint32_t role) {
 }
 
 py::dict accounting_of(const HeapTagInfo& tag) {
-  return py::dict("allocated_bytes"_a = tag.live.count(),
+  return py::dict("allocated_bytes"_a = tag.allocated.count(),
                   "requested_bytes"_a = tag.requested.count(),
                   "evicted_bytes"_a = tag.evicted.count(),
                   "allocated_peak_bytes"_a = tag.allocated_peak.count(),
@@ -137,7 +137,7 @@ py::list cached_of(int device) {
     Bytes& bytes = free[{static_cast<std::uint64_t>(segment.pool),
                          reinterpret_cast<std::uint64_t>(segment.stream)}];
     for (const HeapBlockInfo& block : segment.blocks)
-      if (!block.live) bytes += block.size;
+      if (!block.allocated) bytes += block.size;
   }
   for (const auto& [key, bytes] : free)
     all.append(py::make_tuple(key.first, key.second, bytes.count()));

@@ -27,8 +27,8 @@ Status fill(int32_t device, spillway_device_stats* stats) {
   const HostArenaStats host = runtime->arena().stats();
   const ResidencyStats residency = runtime->residency().stats();
   const spillway_device_stats now = {stats->struct_size,
-                                     heap.live.count(),
-                                     heap.held.count(),
+                                     heap.allocated.count(),
+                                     heap.reserved.count(),
                                      heap.reserved_peak.count(),
                                      residency.offloaded.count(),
                                      residency.stashed.count(),

@@ -29,10 +29,10 @@ void* real_lookup(const char* name, int version) {
 }
 
 void* emulated_lookup(const char* name, int version) {
-  using Door = void* (*)(const char*, int);
-  static const auto door =
-      reinterpret_cast<Door>(dlsym(RTLD_DEFAULT, "spillway_emulator_proc_address"));
-  return door == nullptr ? nullptr : door(name, version);
+  using Lookup = void* (*)(const char*, int);
+  static const auto lookup =
+      reinterpret_cast<Lookup>(dlsym(RTLD_DEFAULT, "spillway_emulator_proc_address"));
+  return lookup == nullptr ? nullptr : lookup(name, version);
 }
 
 Result<const Api*> load_once() {
@@ -100,9 +100,10 @@ bool tags_are_reported() {
 }
 
 void announce_tag(const std::string& name) {
-  using Tell = void (*)(const char*);
-  static const auto tell = reinterpret_cast<Tell>(dlsym(RTLD_DEFAULT, "spillway_emulator_tag"));
-  if (tell != nullptr) tell(name.empty() ? nullptr : name.c_str());
+  using SetTag = void (*)(const char*);
+  static const auto set_tag =
+      reinterpret_cast<SetTag>(dlsym(RTLD_DEFAULT, "spillway_emulator_tag"));
+  if (set_tag != nullptr) set_tag(name.empty() ? nullptr : name.c_str());
 }
 
 Status failure(const Api& api, CUresult result, const char* call, const char* file, int line) {

@@ -287,12 +287,12 @@ void SpanLog::mark_step(const Device& device,
                         Stream stream,
                         Span::Kind kind,
                         std::uint64_t storage,
-                        std::uint64_t place) {
+                        std::uint64_t event) {
   const CurrentDevice current(*device.api, device.context);
   Begun here = begin(device, stream, kind);
   if (here.event == nullptr) return;
   here.span.storage = storage;
-  here.span.other = place;
+  here.span.other = event;
   ended(device, here, here.event);
 }
 

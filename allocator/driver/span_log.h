@@ -108,7 +108,7 @@ class SpanLog {
                  Stream stream,
                  Span::Kind kind,
                  std::uint64_t storage,
-                 std::uint64_t place);
+                 std::uint64_t event);
 
   /// Sets the purpose of this thread's spans for a scope.
   class Subject {

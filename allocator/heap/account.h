@@ -63,7 +63,7 @@ class alignas(64) Account {
       const LightLock lock(mutex_);
       TagShare& tagged = tags_.of(tag);
       ++tagged.blocks;
-      least = live_.add(size.count()) | requested_.add(requested.count()) | blocks_.add(1) |
+      least = allocated_.add(size.count()) | requested_.add(requested.count()) | blocks_.add(1) |
               tagged.bytes.add(size.count());
     }
     if (least < 0) settle(tag);
@@ -74,7 +74,7 @@ class alignas(64) Account {
     TagShare& tagged = tags_.of(tag);
     --tagged.blocks;
     tagged.bytes.remove(size.count());
-    live_.remove(size.count());
+    allocated_.remove(size.count());
     blocks_.remove(1);
     requested_.remove(requested.count());
   }
@@ -92,7 +92,7 @@ class alignas(64) Account {
   void settle(TagId tag);
 
   LightMutex mutex_;
-  Share live_ SPILLWAY_GUARDED_BY(mutex_);
+  Share allocated_ SPILLWAY_GUARDED_BY(mutex_);
   Share requested_ SPILLWAY_GUARDED_BY(mutex_);
   Share blocks_ SPILLWAY_GUARDED_BY(mutex_);
   const CUstream stream_;

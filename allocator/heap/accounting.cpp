@@ -24,7 +24,7 @@ class Accounting::AllAccounts {
   AllAccounts(const AllAccounts&) = delete;
   AllAccounts& operator=(const AllAccounts&) = delete;
 
-  static Share* live(Account& account) SPILLWAY_UNCHECKED_LOCKS { return &account.live_; }
+  static Share* allocated(Account& account) SPILLWAY_UNCHECKED_LOCKS { return &account.allocated_; }
 
   static Share* requested(Account& account) SPILLWAY_UNCHECKED_LOCKS { return &account.requested_; }
 
@@ -109,7 +109,7 @@ void Accounting::settle(Account& account, TagId tag) {
   const Lock lock(totals_mutex_);
   if (grant(account, tag)) return;
   const AllAccounts all(accounts_);
-  if (all.settle(live_, *AllAccounts::live(account), &AllAccounts::live))
+  if (all.settle(allocated_, *AllAccounts::allocated(account), &AllAccounts::allocated))
     offloaded_at_allocated_peak_ = offloaded();
   all.settle(requested_, *AllAccounts::requested(account), &AllAccounts::requested);
   all.settle(blocks_, *AllAccounts::blocks(account), &AllAccounts::blocks);
@@ -120,15 +120,15 @@ void Accounting::settle(Account& account, TagId tag) {
 /// Grants from the ungranted amount.
 bool Accounting::grant(Account& account, TagId tag) {
   const LightLock lock(account.mutex_);
-  return live_.grant(account.live_) && requested_.grant(account.requested_) &&
+  return allocated_.grant(account.allocated_) && requested_.grant(account.requested_) &&
          blocks_.grant(account.blocks_) && tags_.of(tag).bytes.grant(account.tags_.of(tag).bytes);
 }
 
 void Accounting::passed(const StepTotals& most) {
   const Lock lock(totals_mutex_);
   const AllAccounts all(accounts_);
-  all.publish(live_, &AllAccounts::live);
-  if (live_.passed(most.bytes)) offloaded_at_allocated_peak_ = offloaded();
+  all.publish(allocated_, &AllAccounts::allocated);
+  if (allocated_.passed(most.bytes)) offloaded_at_allocated_peak_ = offloaded();
   all.publish(requested_, &AllAccounts::requested);
   requested_.passed(most.requested);
   all.publish(blocks_, &AllAccounts::blocks);
@@ -142,11 +142,11 @@ void Accounting::passed(const StepTotals& most) {
 void Accounting::mapped(Bytes size, std::uint64_t chunks) {
   const Lock lock(mutex_);
   slow_.driver_allocations += chunks;
-  slow_.held_total += size;
-  slow_.held += size;
-  target_peak_ = std::max(target_peak_, slow_.held);
-  if (slow_.held > slow_.reserved_peak) {
-    slow_.reserved_peak = slow_.held;
+  slow_.reserved_total += size;
+  slow_.reserved += size;
+  target_peak_ = std::max(target_peak_, slow_.reserved);
+  if (slow_.reserved > slow_.reserved_peak) {
+    slow_.reserved_peak = slow_.reserved;
     slow_.offloaded_at_reserved_peak = Bytes{offloaded()};
   }
 }
@@ -154,20 +154,20 @@ void Accounting::mapped(Bytes size, std::uint64_t chunks) {
 void Accounting::unmapped(Bytes size) {
   const Lock lock(mutex_);
   ++slow_.driver_releases;
-  slow_.held -= size;
+  slow_.reserved -= size;
 }
 
 void Accounting::stuck(Bytes size) {
   const Lock lock(mutex_);
-  slow_.held += size;
-  slow_.reserved_peak = std::max(slow_.reserved_peak, slow_.held);
+  slow_.reserved += size;
+  slow_.reserved_peak = std::max(slow_.reserved_peak, slow_.reserved);
 }
 
 Bytes Accounting::room() const {
   const Lock lock(mutex_);
   Bytes room{std::numeric_limits<std::uint64_t>::max()};
   for (const Bytes cap : {limit_, budget_}) {
-    if (!cap.zero()) room = std::min(room, saturating_sub(cap, slow_.held));
+    if (!cap.zero()) room = std::min(room, saturating_sub(cap, slow_.reserved));
   }
   return room;
 }
@@ -184,13 +184,13 @@ Bytes Accounting::budget() const {
 
 bool Accounting::passes_budget(Bytes more) const {
   const Lock lock(mutex_);
-  if (budget_.zero() || slow_.held + more <= budget_) return false;
-  return limit_.zero() || slow_.held + more <= limit_;
+  if (budget_.zero() || slow_.reserved + more <= budget_) return false;
+  return limit_.zero() || slow_.reserved + more <= limit_;
 }
 
 void Accounting::exceed_budget(Bytes more) {
   const Lock lock(mutex_);
-  if (!budget_.zero()) budget_ = std::max(budget_, slow_.held + more);
+  if (!budget_.zero()) budget_ = std::max(budget_, slow_.reserved + more);
 }
 
 void Accounting::set_limit(Bytes limit) {
@@ -210,7 +210,7 @@ void Accounting::set_soft_limit(Bytes limit) {
 
 bool Accounting::passes_soft_limit(Bytes more) const {
   const Lock lock(mutex_);
-  return !soft_limit_.zero() && slow_.held + more > soft_limit_;
+  return !soft_limit_.zero() && slow_.reserved + more > soft_limit_;
 }
 
 void Accounting::set_target(Bytes target) {
@@ -220,7 +220,7 @@ void Accounting::set_target(Bytes target) {
 
 void Accounting::begin_target_peak() {
   const Lock lock(mutex_);
-  target_peak_ = slow_.held;
+  target_peak_ = slow_.reserved;
 }
 
 Bytes Accounting::target_peak() const {
@@ -235,12 +235,12 @@ Bytes Accounting::target() const {
 
 bool Accounting::passes_target(Bytes more) const {
   const Lock lock(mutex_);
-  return !target_.zero() && slow_.held + more > target_;
+  return !target_.zero() && slow_.reserved + more > target_;
 }
 
 Bytes Accounting::room_to_target() const {
   const Lock lock(mutex_);
-  return saturating_sub(target_, slow_.held);
+  return saturating_sub(target_, slow_.reserved);
 }
 
 void Accounting::count_out_of_memory() {
@@ -258,13 +258,14 @@ void Accounting::read(HeapStats& stats) const {
   stats = slow_;
   const Lock totals_lock(totals_mutex_);
   const AllAccounts all(accounts_);
-  if (all.publish_all(live_, &AllAccounts::live)) offloaded_at_allocated_peak_ = offloaded();
+  if (all.publish_all(allocated_, &AllAccounts::allocated))
+    offloaded_at_allocated_peak_ = offloaded();
   all.publish_all(requested_, &AllAccounts::requested);
   all.publish_all(blocks_, &AllAccounts::blocks);
-  stats.live = Bytes{live_.value()};
+  stats.allocated = Bytes{allocated_.value()};
   stats.allocated_blocks = blocks_.value();
   stats.requested = Bytes{requested_.value()};
-  stats.allocated_peak = Bytes{live_.peak()};
+  stats.allocated_peak = Bytes{allocated_.peak()};
   stats.allocated_blocks_peak = blocks_.peak();
   stats.requested_peak = Bytes{requested_.peak()};
   stats.offloaded_at_allocated_peak = Bytes{offloaded_at_allocated_peak_};
@@ -280,7 +281,7 @@ std::vector<HeapTagInfo> Accounting::tags() const {
     if (total.blocks == 0 && total.bytes.peak() == 0) return;
     HeapTagInfo info;
     info.tag = tag;
-    info.live = Bytes{total.bytes.value()};
+    info.allocated = Bytes{total.bytes.value()};
     info.blocks = total.blocks;
     info.allocated_peak = Bytes{total.bytes.peak()};
     tags.push_back(info);
@@ -290,11 +291,11 @@ std::vector<HeapTagInfo> Accounting::tags() const {
 
 void Accounting::reset_peaks() {
   const Lock lock(mutex_);
-  slow_.reserved_peak = slow_.held;
+  slow_.reserved_peak = slow_.reserved;
   slow_.offloaded_at_reserved_peak = Bytes{offloaded()};
   const Lock totals_lock(totals_mutex_);
   const AllAccounts all(accounts_);
-  all.reset_peak(live_, &AllAccounts::live);
+  all.reset_peak(allocated_, &AllAccounts::allocated);
   all.reset_peak(requested_, &AllAccounts::requested);
   all.reset_peak(blocks_, &AllAccounts::blocks);
   offloaded_at_allocated_peak_ = offloaded();

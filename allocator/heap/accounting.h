@@ -78,7 +78,8 @@ class Accounting {
 
   /// Fills in the fields that the accounting counts.
   void read(HeapStats& stats) const;
-  /// The tags with allocated blocks or a peak, by id. Fills in live, allocated_peak and blocks.
+  /// The tags with allocated blocks or a peak, by id. Fills in allocated, allocated_peak and
+  /// blocks.
   [[nodiscard]] std::vector<HeapTagInfo> tags() const;
   void reset_peaks();
 
@@ -105,7 +106,7 @@ class Accounting {
   alignas(64) mutable Mutex totals_mutex_;
   std::vector<std::unique_ptr<Account>> accounts_ SPILLWAY_GUARDED_BY(totals_mutex_);
   // Readers bring it up to date first.
-  mutable SharedTotal live_ SPILLWAY_GUARDED_BY(totals_mutex_);
+  mutable SharedTotal allocated_ SPILLWAY_GUARDED_BY(totals_mutex_);
   mutable SharedTotal requested_ SPILLWAY_GUARDED_BY(totals_mutex_);
   mutable SharedTotal blocks_ SPILLWAY_GUARDED_BY(totals_mutex_);
   mutable TagPages<TagTotal> tags_ SPILLWAY_GUARDED_BY(totals_mutex_);

@@ -46,8 +46,8 @@ struct Block {
   TagId tag = TagId::kUntagged;
   BlockState state = BlockState::kGap;
   bool evicted = false;               // allocated blocks
-  bool held = false;                  // allocated blocks: a free takes effect at Heap::unpin_blocks
-  bool freed = false;                 // held blocks: the owner has freed it
+  bool pinned = false;                // allocated blocks: a free takes effect at Heap::unpin_blocks
+  bool freed = false;                 // pinned blocks: the owner has freed it
   bool shared = false;                // allocated blocks: other processes may map its memory
   std::unique_ptr<PendingUses> ties;  // free and allocated blocks; null: none
 

@@ -66,7 +66,7 @@ std::string Region::check() const {
     }
     const bool free = block->state == BlockState::kFree;
     const bool gap = block->state == BlockState::kGap;
-    const bool apart = apart_ && free;  // they are merged when memory is requested
+    const bool apart = scattered_ && free;  // they are merged when memory is requested
     if (!apart && (free || gap) && before != nullptr && before->state == block->state) {
       return "two neighbours of one kind are not one";
     }
@@ -100,27 +100,27 @@ std::string Heap::check() const {
     const RegionView region_lock(*region);
     if (std::string wrong = region->check(); !wrong.empty()) return wrong;
     for (const auto& [at, chunk] : region->backing().chunks())
-      sum.held += chunk.size;
+      sum.reserved += chunk.size;
     for (const Range& stuck : region->backing().stuck())
-      sum.held += stuck.size;
-    sum.held += region->backing().lost();
+      sum.reserved += stuck.size;
+    sum.reserved += region->backing().lost();
     for (const Block* block = region->first(); block != nullptr; block = block->after) {
       if (block->state != BlockState::kLive) continue;
       ++sum.allocated_blocks;
-      sum.live += block->size;
+      sum.allocated += block->size;
       sum.requested += block->requested;
       tags[block->tag] += block->size;
     }
   }
-  if (sum.held != stats.held) return "held bytes are counted wrong";
-  if (sum.live != stats.live) return "live bytes are counted wrong";
+  if (sum.reserved != stats.reserved) return "held bytes are counted wrong";
+  if (sum.allocated != stats.allocated) return "live bytes are counted wrong";
   if (sum.requested != stats.requested) return "requested bytes are counted wrong";
   if (sum.allocated_blocks != stats.allocated_blocks) return "live blocks are counted wrong";
   if (stats.allocations - stats.frees != stats.allocated_blocks) return "calls are counted wrong";
   if (stats.stranded > stats.cached || stats.pending > stats.cached)
     return "waste is counted wrong";
   for (const HeapTagInfo& tag : state_->accounting.tags()) {
-    if (tag.live != tags[tag.tag]) return "a tag's bytes are counted wrong";
+    if (tag.allocated != tags[tag.tag]) return "a tag's bytes are counted wrong";
   }
   return {};
 }

@@ -156,7 +156,7 @@ Result<driver::DevicePtr> Heap::State::allocate(
     }
   }
   Block* block = region->any_fitting(size);
-  if (block == nullptr && region->has_pieces_apart()) {
+  if (block == nullptr && region->has_scattered_pieces()) {
     region->join_free(true);
     block = region->any_fitting(size);
   }
@@ -194,7 +194,7 @@ bool Heap::free_anywhere(driver::DevicePtr at) {
     const LightLock lock(region->mutex);
     Block* const block = region->starting(at);
     if (block == nullptr || block->freed) return state_->refuse_free();
-    if (block->held) {
+    if (block->pinned) {
       block->freed = true;
       return true;
     }

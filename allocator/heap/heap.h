@@ -31,24 +31,24 @@ struct HeapOptions {
 };
 
 struct HeapStats {
-  Bytes live;       // allocated bytes, rounded; includes evicted blocks
+  Bytes allocated;  // allocated bytes, rounded; includes evicted blocks
   Bytes requested;  // allocated bytes, as requested
-  Bytes held;       // reserved: physical bytes allocated from the driver
+  Bytes reserved;   // physical bytes allocated from the driver
   Bytes allocated_peak;
   Bytes requested_peak;
   Bytes reserved_peak;
   Bytes offloaded_at_allocated_peak;
   Bytes offloaded_at_reserved_peak;
-  Bytes evicted;   // part of live: blocks whose memory may be released (evict)
-  Bytes cached;    // part of held: free
-  Bytes rounding;  // waste: live - requested
+  Bytes evicted;   // part of allocated: blocks whose memory may be released (evict)
+  Bytes cached;    // part of reserved: free
+  Bytes rounding;  // waste: allocated - requested
   // waste: free bytes in chunks that also contain an allocated block
   Bytes stranded;
   std::uint64_t stranded_blocks = 0;  // number of free blocks with such bytes
   Bytes pending;                      // waste: free, but a fence has not been observed to pass
   Bytes allocated_total;              // cumulative, rounded
   Bytes requested_total;              // cumulative, as requested
-  Bytes held_total;                   // cumulative bytes reserved from the driver
+  Bytes reserved_total;               // cumulative bytes reserved from the driver
   std::uint64_t allocations = 0;      // since creation
   std::uint64_t frees = 0;
   std::uint64_t allocated_blocks = 0;
@@ -68,9 +68,9 @@ struct HeapStats {
 /// Totals of one tag's allocated blocks.
 struct HeapTagInfo {
   TagId tag = TagId::kUntagged;
-  Bytes live;            // rounded; includes evicted blocks
+  Bytes allocated;       // rounded; includes evicted blocks
   Bytes requested;       // as requested
-  Bytes evicted;         // part of live
+  Bytes evicted;         // part of allocated
   Bytes allocated_peak;  // since creation or reset_peaks()
   std::uint64_t blocks = 0;
 };
@@ -80,7 +80,7 @@ struct HeapBlockInfo {
   driver::DevicePtr at;
   Bytes size;       // rounded
   Bytes requested;  // zero if free
-  bool live = false;
+  bool allocated = false;
   bool fenced = false;
   bool evicted = false;
   TagId tag = TagId::kUntagged;
@@ -183,13 +183,13 @@ class Heap {
   /// All allocated blocks with this tag, in no particular order.
   [[nodiscard]] std::vector<HeapBlockInfo> blocks_of(TagId tag) const;
 
-  /// Holds the allocated blocks with these tags that are evicted, or those that are not. Until
-  /// unpin_blocks() a free of a held block is deferred, so that it can be copied, evicted or
-  /// restored. Blocks that are already held are omitted.
+  /// Pins the allocated blocks with these tags that are evicted, or those that are not. Until
+  /// unpin_blocks() a free of a pinned block is deferred, so that it can be copied, evicted or
+  /// restored. Blocks that are already pinned are omitted.
   std::vector<HeapBlockInfo> pin_blocks(std::span<const TagId> tags, bool evicted);
 
   /// Ends pin_blocks() for these blocks. Frees the blocks that their owners freed in the meantime
-  /// and returns them. Requires: the blocks are held.
+  /// and returns them. Requires: the blocks are pinned.
   std::vector<driver::DevicePtr> unpin_blocks(std::span<const driver::DevicePtr> blocks);
 
   /// Fences after which the device has finished all work submitted so far to these blocks' streams
@@ -227,8 +227,8 @@ class Heap {
   /// cannot be evicted until it is freed, because the other processes keep its memory mapped. Its
   /// chunks may contain other blocks too.
   /// Errors: kInvalidArgument if no allocated block contains `at`, the block is small, or the
-  /// device's memory cannot be shared. kNotReady if the block is evicted or held. kDriver. After an
-  /// error nothing has changed.
+  /// device's memory cannot be shared. kNotReady if the block is evicted or pinned. kDriver.
+  /// After an error nothing has changed.
   Result<SharedMemory> share(driver::DevicePtr at);
 
   /// Changes the tag of the allocated block that contains `at`, in the accounting too. Returns
@@ -313,9 +313,9 @@ class Heap {
   /// Visits every block, as do stats_by_tier(), tags() and segments(). Too slow for each
   /// allocation.
   [[nodiscard]] HeapStats stats() const;
-  /// HeapStats::live without visiting the blocks; held() likewise.
-  [[nodiscard]] Bytes live() const;
-  [[nodiscard]] Bytes held() const;
+  /// HeapStats::allocated without visiting the blocks; reserved() likewise.
+  [[nodiscard]] Bytes allocated() const;
+  [[nodiscard]] Bytes reserved() const;
   /// driver_allocations + driver_releases: changes whenever segments() gains or loses memory.
   [[nodiscard]] std::uint64_t mapping_changes() const;
   /// Number of times that stats(), stats_by_tier(), tags() and segments() have visited the blocks.

@@ -33,7 +33,7 @@ class Replay {
   /// Disables planning for good.
   void stop() {
     stopped_ = true;
-    recorder.turn(false);
+    recorder.set_enabled(false);
   }
 
   /// All memory is needed, including that of a plan. `may_plan`: there is a target, under which a

@@ -112,11 +112,11 @@ Bytes peak_allocated(std::span<const Lifetime> blocks, std::uint32_t period) {
     if (left.at != right.at) return left.at < right.at;
     return !left.born && right.born;  // frees first
   });
-  Bytes live;
+  Bytes allocated;
   Bytes most;
   for (const Change& change : changes) {
-    live = change.born ? live + change.size : live - change.size;
-    most = std::max(most, live);
+    allocated = change.born ? allocated + change.size : allocated - change.size;
+    most = std::max(most, allocated);
   }
   return most;
 }

@@ -29,15 +29,15 @@ Result<driver::DevicePtr> Heap::allocate_in_step(Bytes size,
 }
 
 driver::DevicePtr Heap::State::take_planned(PlannedRegion& region, Bytes size, TagId tag) {
-  std::optional<Bytes> lacking;
+  std::optional<Bytes> missing;
   {
     const LightLock lock(region.mutex);
     // Checked first: after a request without a planned address, the next request differs.
-    lacking = region.lacks_memory(size);
-    if (!lacking) return region.take(size, tag);
+    missing = region.lacks_memory(size);
+    if (!missing) return region.take(size, tag);
   }
   const Lock lock(mutex);
-  if (*lacking > accounting.room_to_target()) trim_cached();
+  if (*missing > accounting.room_to_target()) trim_cached();
   const LightLock region_lock(region.mutex);
   Status mapped = region.map_next(size);
   if (!mapped.ok()) region.fall_back();
@@ -62,7 +62,7 @@ bool Heap::State::free_in_step(driver::DevicePtr at) {
   const LightLock lock(region->mutex);
   const Block* const block = region->starting(at);
   if (block == nullptr) return false;
-  const bool offloadable = !block->held && !block->evicted && !block->shared;
+  const bool offloadable = !block->pinned && !block->evicted && !block->shared;
   replay.recorder.freed(at, block->ties != nullptr, offloadable);
   return false;
 }
@@ -94,7 +94,7 @@ void Heap::State::end_step() {
   const StepPlan plan = room ? plan_within(std::move(*sequence), *room, addresses.granularity())
                              : plan_of(std::move(*sequence));
   const Lock lock(mutex);
-  if (room && lacks_room(plan.size)) return replay.recorder.turn(true);
+  if (room && lacks_room(plan.size)) return replay.recorder.set_enabled(true);
   if (!plan.size.zero() && replay.recorder.on()) adopt(plan, room);
 }
 
@@ -125,7 +125,7 @@ std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
 
 /// Stops planning until it is requested again.
 void Heap::State::rest() {
-  replay.recorder.turn(false);
+  replay.recorder.set_enabled(false);
   PlannedRegion* const region = planned.load(std::memory_order_relaxed);
   if (region == nullptr) return;
   const LightLock lock(region->mutex);
@@ -138,7 +138,7 @@ bool Heap::State::follow_plan() {
   if (replay.recorder.on()) return true;
   PlannedRegion* const region = planned.load(std::memory_order_relaxed);
   if (region == nullptr) {
-    if (!replay.stopped()) replay.recorder.turn(true);
+    if (!replay.stopped()) replay.recorder.set_enabled(true);
     return false;
   }
   const LightLock lock(region->mutex);
@@ -152,7 +152,7 @@ bool Heap::State::follow_plan() {
   if (region->planned() || !region->in_use()) region->trim();
   if (!region->idle() || replay.stopped()) return false;
   replay.differing = 0;
-  replay.recorder.turn(true);
+  replay.recorder.set_enabled(true);
   return false;
 }
 
@@ -177,7 +177,7 @@ void Heap::State::adopt(const StepPlan& plan, std::optional<Bytes> room) {
     const LightLock lock(region->mutex);
     if (!region->idle() || !region->adopt(plan, at_once).ok()) return replay.stop();
   }
-  replay.recorder.turn(false);
+  replay.recorder.set_enabled(false);
   replay.followed = 0;
   replay.size = plan.size;
   replay.requests = plan.sequence.requests.size();

@@ -42,8 +42,8 @@ void PlannedRegion::plan_course(const StepSequence& sequence) {
     whole_counts_.allocated_total += request.block.size;
     whole_counts_.requested_total += request.requested;
   }
-  for (const auto& [tag, live] : tags)
-    whole_.tags.emplace_back(tag, live.second);
+  for (const auto& [tag, allocated] : tags)
+    whole_.tags.emplace_back(tag, allocated.second);
   course_.plan(std::move(events), static_cast<std::uint32_t>(requests_.size()));
 }
 

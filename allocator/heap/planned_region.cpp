@@ -167,7 +167,7 @@ void PlannedRegion::hand_out(Request& request, TagId tag) {
     });
     taken_.insert(after, {part, &request.block});
   }
-  live_ += request.block.size;
+  allocated_ += request.block.size;
   ++counts_.plan_replayed;
 }
 
@@ -180,7 +180,7 @@ void PlannedRegion::fall_back() {
 bool PlannedRegion::release_checked(driver::DevicePtr at) {
   open();
   Block* const block = table_.starting(at);
-  if (block == nullptr || block->held) return false;
+  if (block == nullptr || block->pinned) return false;
   account_.take_back(block->tag, block->size, block->requested);
   take_back(block);
   return true;
@@ -189,7 +189,7 @@ bool PlannedRegion::release_checked(driver::DevicePtr at) {
 void PlannedRegion::take_back(Block* block) {
   ++counts_.frees;
   table_.remove(block);
-  live_ -= block->size;
+  allocated_ -= block->size;
   block->requested = Bytes{};
   block->tag = TagId::kUntagged;
   block->shared = false;
@@ -294,14 +294,14 @@ void PlannedRegion::read(HeapStats& stats) const {
   Region::read(stats);
   stats.plan_replayed += counts_.plan_replayed;
   stats.plan_mismatches += counts_.plan_mismatches;
-  Bytes held;
+  Bytes reserved;
   Bytes whole;  // in chunks without a block
   for (const auto& [at, chunk] : backing_.chunks()) {
-    held += chunk.size;
+    reserved += chunk.size;
     if (!in_use({at, chunk.size})) whole += chunk.size;
   }
-  stats.cached += held - live_;
-  stats.stranded += held - live_ - whole;
+  stats.cached += reserved - allocated_;
+  stats.stranded += reserved - allocated_ - whole;
 }
 
 Bytes PlannedRegion::trim() {
@@ -364,19 +364,19 @@ std::string PlannedRegion::check() const {
       if (backing_.around(at) == backing_.chunks().end()) return "a planned block is not mapped";
     }
   }
-  Bytes live;
+  Bytes allocated;
   Bytes pending;
   Bytes evicted;
   for (const Block* const block : blocks_in_use()) {
     if (block->state == BlockState::kHole) pending += block->size;
     if (block->state != BlockState::kLive) continue;
-    live += block->size;
+    allocated += block->size;
     if (block->evicted) evicted += block->size;
     if (table_.starting(block->at) != block) return "the table misses a planned block";
     const bool whole = backing_.around(block->at) != backing_.chunks().end();
     if (!whole && !backing_.is_view(block->at)) return "a planned block is not to be seen";
   }
-  if (live != live_) return "planned bytes are counted wrong";
+  if (allocated != allocated_) return "planned bytes are counted wrong";
   if (pending != pending_) return "pending planned bytes are counted wrong";
   if (evicted != evicted_) return "evicted planned bytes are counted wrong";
   return {};

@@ -75,7 +75,7 @@ class PlannedRegion final : public Region {
     return at != driver::DevicePtr{} ? at : take_checked(requested, tag);
   }
 
-  /// Frees a block. Returns false if it is not allocated, or is held.
+  /// Frees a block. Returns false if it is not allocated, or is pinned.
   bool release(driver::DevicePtr at) SPILLWAY_REQUIRES(mutex) {
     return course_.give(at) || release_checked(at);
   }
@@ -165,7 +165,7 @@ class PlannedRegion final : public Region {
   std::vector<Taken> taken_ SPILLWAY_GUARDED_BY(mutex);
   Bytes page_ SPILLWAY_GUARDED_BY(mutex);  // as StepPlan
   std::size_t next_ SPILLWAY_GUARDED_BY(mutex) = 0;
-  Bytes live_ SPILLWAY_GUARDED_BY(mutex);
+  Bytes allocated_ SPILLWAY_GUARDED_BY(mutex);
   bool planned_ SPILLWAY_GUARDED_BY(mutex) = false;
   bool plain_ SPILLWAY_GUARDED_BY(mutex) = false;    // as StepPlan
   bool mapped_ SPILLWAY_GUARDED_BY(mutex) = false;   // all memory of the plan

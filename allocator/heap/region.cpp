@@ -100,7 +100,7 @@ Status Region::grow(Bytes size) {
   SPILLWAY_RETURN_IF_ERROR(map(growth->where));
 
   // No call below may fail.
-  turn(growth->gap, growth->where, BlockState::kFree);
+  change_state(growth->gap, growth->where, BlockState::kFree);
   return {};
 }
 
@@ -111,7 +111,7 @@ Status Region::map(Range where, Bytes most_of_a_chunk) {
     const Range lost = backing_.stuck()[i];
     for (Block* block = first_; block != nullptr; block = block->after) {
       if (block->state != BlockState::kGap || !block->range().contains(lost)) continue;
-      turn(block, lost, BlockState::kStuck);
+      change_state(block, lost, BlockState::kStuck);
       break;
     }
   }
@@ -184,7 +184,7 @@ void Region::promise_fences(Block* block) {
 }
 
 Bytes Region::trim() {
-  if (apart_) join_free(true);
+  if (scattered_) join_free(true);
   std::vector<std::pair<Block*, driver::DevicePtr>> empty;
   for (Block* const block : free_.all()) {
     if (block->size < backing_.granularity()) continue;
@@ -203,7 +203,7 @@ Bytes Region::trim() {
     const Range chunk{at, backing_.chunks().at(at).size};
     if (!backing_.unmap(chunk.begin)) continue;
     back += chunk.size;
-    turn(block, chunk, BlockState::kGap);
+    change_state(block, chunk, BlockState::kGap);
   }
   return back;
 }

@@ -112,10 +112,10 @@ class alignas(64) Region {
 
   /// From now on a free block with fences is not merged with its neighbors. They can then be used
   /// without a wait.
-  void keep_fenced_apart() SPILLWAY_REQUIRES(mutex) { apart_ = true; }
+  void keep_fenced_apart() SPILLWAY_REQUIRES(mutex) { scattered_ = true; }
 
   /// Whether there may be unmerged neighbors.
-  [[nodiscard]] bool has_pieces_apart() const SPILLWAY_REQUIRES(mutex) { return apart_; }
+  [[nodiscard]] bool has_scattered_pieces() const SPILLWAY_REQUIRES(mutex) { return scattered_; }
 
   /// Merges adjacent free blocks whose fences have passed; with `all`, all adjacent free blocks.
   /// Stream: no wait.
@@ -198,9 +198,9 @@ class alignas(64) Region {
   Backing backing_ SPILLWAY_GUARDED_BY(mutex);
   // free, with a fence that has not been observed to pass
   Bytes pending_ SPILLWAY_GUARDED_BY(mutex);
-  Bytes evicted_ SPILLWAY_GUARDED_BY(mutex);       // allocated
-  bool apart_ SPILLWAY_GUARDED_BY(mutex) = false;  // keep_fenced_apart()
-  HeapStats counts_ SPILLWAY_GUARDED_BY(mutex);    // calls, totals and waits
+  Bytes evicted_ SPILLWAY_GUARDED_BY(mutex);           // allocated
+  bool scattered_ SPILLWAY_GUARDED_BY(mutex) = false;  // keep_fenced_apart()
+  HeapStats counts_ SPILLWAY_GUARDED_BY(mutex);        // calls, totals and waits
 
  private:
   /// Free blocks of one bin that one allocation examines.
@@ -237,7 +237,7 @@ class alignas(64) Region {
   void merge_and_list(Block* block) SPILLWAY_REQUIRES(mutex);
   void list(Block* block) SPILLWAY_REQUIRES(mutex);
   void unlist(Block* block) SPILLWAY_REQUIRES(mutex);
-  void turn(Block* block, Range where, BlockState state) SPILLWAY_REQUIRES(mutex);
+  void change_state(Block* block, Range where, BlockState state) SPILLWAY_REQUIRES(mutex);
 
   void open_hole(Block* hole) SPILLWAY_REQUIRES(mutex);
   void give_pieces(Block* block) SPILLWAY_REQUIRES(mutex);

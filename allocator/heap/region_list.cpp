@@ -52,7 +52,7 @@ void Region::absorb_after(Block* block) {
 /// Whether the neighbors can be merged.
 bool Region::are_one(const Block& block, const Block* other) const {
   if (other == nullptr || other->state != block.state) return false;
-  return !apart_ || (block.ties == nullptr && other->ties == nullptr);
+  return !scattered_ || (block.ties == nullptr && other->ties == nullptr);
 }
 
 /// Merges an unlisted block with its listed neighbors of the same state.
@@ -104,18 +104,18 @@ void Region::forget_all_passed() {
 
 void Region::join_free(bool all) {
   forget_all_passed();
-  const bool apart = std::exchange(apart_, apart_ && !all);
+  const bool apart = std::exchange(scattered_, scattered_ && !all);
   for (Block* block = first_; block != nullptr; block = block->after) {
     if (block->state != BlockState::kFree || !are_one(*block, block->before)) continue;
     unlist(block);
     block = merge(block);
     list(block);
   }
-  apart_ = apart;
+  scattered_ = apart;
 }
 
 /// Changes the state of the part `where` of a listed block.
-void Region::turn(Block* block, Range where, BlockState state) {
+void Region::change_state(Block* block, Range where, BlockState state) {
   unlist(block);
   Block* const part = carve(block, where);
   part->state = state;

@@ -20,7 +20,7 @@ std::vector<std::pair<TagId, Bytes>> by_size(const std::map<TagId, Bytes>& tags)
 
 /// Calls `visit(block, region)` for every allocated block, under its region's lock.
 template <typename Visit>
-void each_live(const Regions& regions, Visit visit) {
+void each_allocated(const Regions& regions, Visit visit) {
   for (const auto& region : regions.all()) {
     const RegionView lock(*region);
     for (const Block* block = region->first(); block != nullptr; block = block->after) {
@@ -32,11 +32,11 @@ void each_live(const Regions& regions, Visit visit) {
 }  // namespace
 
 HeapBlockInfo info_of(const Block& block, const RegionKey& key) {
-  const bool live = block.state == BlockState::kLive;
+  const bool allocated = block.state == BlockState::kLive;
   return {block.at,
           block.size,
           block.requested,
-          live,
+          allocated,
           block.fenced(),
           block.evicted,
           block.tag,
@@ -45,17 +45,17 @@ HeapBlockInfo info_of(const Block& block, const RegionKey& key) {
           block.shared};
 }
 
-Bytes Heap::live() const {
+Bytes Heap::allocated() const {
   HeapStats stats;
   state_->write_accounting();
   state_->accounting.read(stats);
-  return stats.live;
+  return stats.allocated;
 }
 
-Bytes Heap::held() const {
+Bytes Heap::reserved() const {
   HeapStats stats;
   state_->accounting.read(stats);
-  return stats.held;
+  return stats.reserved;
 }
 
 std::uint64_t Heap::mapping_changes() const {
@@ -78,7 +78,7 @@ HeapStats Heap::stats() const {
   }
   stats.bad_frees = state_->bad_frees.load();
   stats.over_budget = state_->over_budget.load();
-  stats.rounding = saturating_sub(stats.live, stats.requested);
+  stats.rounding = saturating_sub(stats.allocated, stats.requested);
   return stats;
 }
 
@@ -87,7 +87,7 @@ std::vector<HeapTagInfo> Heap::tags() const {
   const Lock lock(state_->mutex);
   state_->write_accounting();
   std::vector<HeapTagInfo> tags = state_->accounting.tags();
-  each_live(state_->regions, [&](const Block& block, const Region&) {
+  each_allocated(state_->regions, [&](const Block& block, const Region&) {
     const auto known = std::find_if(
         tags.begin(), tags.end(), [&](const HeapTagInfo& tag) { return tag.tag == block.tag; });
     if (known == tags.end()) return;  // allocated since
@@ -108,7 +108,7 @@ HeapBlockInfo Heap::find(driver::DevicePtr at) const {
 std::vector<HeapBlockInfo> Heap::blocks_of(TagId tag) const {
   const Lock lock(state_->mutex);
   std::vector<HeapBlockInfo> blocks;
-  each_live(state_->regions, [&](const Block& block, const Region& region) {
+  each_allocated(state_->regions, [&](const Block& block, const Region& region) {
     if (block.tag == tag) blocks.push_back(info_of(block, region.key()));
   });
   return blocks;
@@ -125,16 +125,16 @@ std::string Heap::report() const {
       const RegionView region_lock(*region);
       largest = std::max(largest, region->largest_free());
     }
-    each_live(state_->regions,
-              [&](const Block& block, const Region&) { tags[block.tag] += block.size; });
+    each_allocated(state_->regions,
+                   [&](const Block& block, const Region&) { tags[block.tag] += block.size; });
   }
   const auto memory = driver::memory_info(state_->device);
 
   std::string text = "device " + std::to_string(static_cast<int>(state_->device.id)) + ": held " +
-                     readable(now.held);
+                     readable(now.reserved);
   if (!cap.zero()) text += " (limit " + readable(cap) + ")";
-  text +=
-      ", live " + readable(now.live) + " in " + std::to_string(now.allocated_blocks) + " blocks";
+  text += ", live " + readable(now.allocated) + " in " + std::to_string(now.allocated_blocks) +
+          " blocks";
   text += ", cached " + readable(now.cached) + " (largest block " + readable(largest) +
           ", pending " + readable(now.pending) + ")";
   if (!now.evicted.zero()) text += ", evicted " + readable(now.evicted);

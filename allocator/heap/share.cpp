@@ -20,7 +20,7 @@ Result<SharedMemory> Heap::share(driver::DevicePtr at) {
         Code::kInvalidArgument,
         "blocks of at most 128 KiB share their memory with many others and stay in their process");
   }
-  if (block->evicted || block->held) {
+  if (block->evicted || block->pinned) {
     return SPILLWAY_ERROR(Code::kNotReady, "the memory is paused: resume it first");
   }
   return region->share(block);

@@ -107,14 +107,14 @@ StepPlan plan_within(StepSequence sequence, Bytes room, Bytes granularity) {
   const auto period = static_cast<std::uint32_t>(sequence.requests.size());
   const Bytes least = peak_allocated(tenants.lives, period);
   const Bytes page = page_for(std::max(room, least), granularity);
-  Bytes live = std::max(room, least);
+  Bytes allocated = std::max(room, least);
   PagedPlacement placement;
   for (int tries = 0; tries < kMaxTries; ++tries) {
-    PagedPlacement next = place_in_pages(left_alone(sequence, tenants, live), period, page);
+    PagedPlacement next = place_in_pages(left_alone(sequence, tenants, allocated), period, page);
     const Bytes size = next.size;
     if (tries == 0 || size < placement.size) placement = std::move(next);
-    if (size <= room || live == least) break;
-    live = std::max(least, saturating_sub(live, size - room));
+    if (size <= room || allocated == least) break;
+    allocated = std::max(least, saturating_sub(allocated, size - room));
   }
   StepPlan plan = without_places(std::move(sequence));
   plan.page = page;

@@ -42,11 +42,11 @@ StepRequest both(const StepRequest& earlier, StepRequest later, std::uint32_t in
 
 }  // namespace
 
-void StepRecorder::turn(bool on) {
+void StepRecorder::set_enabled(bool on) {
   const Lock lock(mutex_);
   before_.clear();
   now_.clear();
-  live_.clear();
+  allocated_.clear();
   left_.clear();
   on_.store(on, std::memory_order_relaxed);
 }
@@ -57,7 +57,7 @@ void StepRecorder::allocated(
   StepSequence& sequence = now_[stream];
   if (sequence.requests.size() > kMaxRequests) return;
   const auto index = static_cast<std::uint32_t>(sequence.requests.size());
-  live_[at.address()] = {stream, index};
+  allocated_[at.address()] = {stream, index};
   StepRequest& request = sequence.requests.emplace_back();
   request.requested = requested;
   request.size = size;
@@ -67,8 +67,8 @@ void StepRecorder::allocated(
 
 void StepRecorder::freed(driver::DevicePtr at, bool fenced, bool offloadable) {
   const Lock lock(mutex_);
-  const bool here = live_.contains(at.address());
-  auto& blocks = here ? live_ : left_;
+  const bool here = allocated_.contains(at.address());
+  auto& blocks = here ? allocated_ : left_;
   const auto found = blocks.find(at.address());
   if (found == blocks.end()) return;
   const auto [stream, index] = found->second;
@@ -86,7 +86,7 @@ void StepRecorder::freed(driver::DevicePtr at, bool fenced, bool offloadable) {
 std::optional<StepSequence> StepRecorder::end_step() {
   const Lock lock(mutex_);
   if (now_.empty()) return {};
-  left_ = std::exchange(live_, {});
+  left_ = std::exchange(allocated_, {});
   const Sequences before = std::exchange(before_, std::exchange(now_, {}));
   const auto most =
       std::max_element(before_.begin(), before_.end(), [](const auto& left, const auto& right) {

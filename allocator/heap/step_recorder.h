@@ -29,7 +29,7 @@ struct StepRequest {
   std::uint32_t died = 0;  // number of requests at its free, in the step of the free
   BlockEnd end = BlockEnd::kNone;
   bool fenced = false;      // a copy or another stream used it when it was freed
-  bool offloadable = true;  // it was not held, evicted or shared, so a plan may place it
+  bool offloadable = true;  // it was not pinned, evicted or shared, so a plan may place it
   TagId tag = TagId::kUntagged;
 };
 
@@ -52,7 +52,7 @@ class StepRecorder {
   [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
 
   /// Starts recording at the next request, or stops.
-  void turn(bool on);
+  void set_enabled(bool on);
 
   void allocated(CUstream stream, driver::DevicePtr at, Bytes requested, Bytes size, TagId tag);
   /// `fenced`, `offloadable`: as in StepRequest. Ignores blocks allocated before the last step.
@@ -77,7 +77,8 @@ class StepRecorder {
   Mutex mutex_;
   Sequences before_ SPILLWAY_GUARDED_BY(mutex_);
   Sequences now_ SPILLWAY_GUARDED_BY(mutex_);
-  std::unordered_map<CUdeviceptr, Place> live_ SPILLWAY_GUARDED_BY(mutex_);  // of the running step
+  std::unordered_map<CUdeviceptr, Place> allocated_
+      SPILLWAY_GUARDED_BY(mutex_);                                           // of the running step
   std::unordered_map<CUdeviceptr, Place> left_ SPILLWAY_GUARDED_BY(mutex_);  // of the previous step
 };
 

@@ -36,7 +36,7 @@ void Heap::set_target(Bytes target) {
 
 void Heap::set_budget(Bytes budget) {
   state_->accounting.set_budget(budget);
-  if (budget.zero() || held() <= budget) return;
+  if (budget.zero() || reserved() <= budget) return;
   const Lock lock(state_->mutex);
   state_->trim_cached();
 }
@@ -113,14 +113,14 @@ Heap::State::KnownTarget* Heap::State::known(Bytes target) {
 
 void Heap::State::end_optimizer_phase() {
   const Lock lock(mutex);
-  Bytes live;
+  Bytes allocated;
   for (const auto& region : regions.all()) {
     if (region->key().tier != Tier::kPersistent) continue;
     const RegionView region_lock(*region);
     for (const Block* block = region->first(); block != nullptr; block = block->after)
-      if (block->state == BlockState::kLive) live += block->size;
+      if (block->state == BlockState::kLive) allocated += block->size;
   }
-  if (!live.zero()) tails_keep = live > std::exchange(kept, live);
+  if (!allocated.zero()) tails_keep = allocated > std::exchange(kept, allocated);
 }
 
 /// While a plan is followed, there is no new information.
@@ -138,7 +138,7 @@ void Heap::State::see_stranded() {
     region->read(stats);
   }
   stranded = stats.stranded.count();
-  beside_plans = stats.live + stats.stranded;
+  beside_plans = stats.allocated + stats.stranded;
 }
 
 bool Heap::State::has_many_pages() const {

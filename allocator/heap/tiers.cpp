@@ -15,12 +15,12 @@ std::array<HeapStats, 2> Heap::stats_by_tier() const {
     region->read(stats);
     for (const auto& [at, chunk] : region->backing().chunks()) {
       ++stats.driver_allocations;
-      stats.held += chunk.size;
+      stats.reserved += chunk.size;
     }
     for (const Block* block = region->first(); block != nullptr; block = block->after) {
       if (block->state != BlockState::kLive) continue;
       ++stats.allocated_blocks;
-      stats.live += block->size;
+      stats.allocated += block->size;
       stats.requested += block->requested;
     }
   }

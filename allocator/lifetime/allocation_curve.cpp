@@ -8,40 +8,40 @@ namespace spillway {
 namespace {
 
 /// 32 MiB of events. A sequence with more events is not a step: it never ends.
-constexpr std::size_t kMaxPlaces = std::size_t{1} << 22U;
+constexpr std::size_t kMaxEvents = std::size_t{1} << 22U;
 
 }  // namespace
 
 Bytes StepCurve::peak() const {
-  const auto most = std::max_element(live.begin(), live.end());
-  return Bytes{most == live.end() ? 0 : *most};
+  const auto most = std::max_element(allocated.begin(), allocated.end());
+  return Bytes{most == allocated.end() ? 0 : *most};
 }
 
 Bytes StepCurve::optimizer_phase_peak() const {
   std::uint64_t most = 0;
-  for (std::size_t place = tail; place < live.size(); ++place)
-    most = std::max(most, live[place]);
+  for (std::size_t event = optimizer_begin; event < allocated.size(); ++event)
+    most = std::max(most, allocated[event]);
   return Bytes{most};
 }
 
-void AllocationCurve::begin(std::uint64_t step, Bytes live) {
+void AllocationCurve::begin(std::uint64_t step, Bytes allocated) {
   const Lock lock(mutex_);
   if (on()) return;
   step_ = step;
   curve_ = {};
-  tail_.reset();
-  curve_.live.push_back(live.count());
+  optimizer_begin_.reset();
+  curve_.allocated.push_back(allocated.count());
   on_ = true;
 }
 
 void AllocationCurve::begin_optimizer_phase() {
   const Lock lock(mutex_);
-  if (on() && !tail_) tail_ = curve_.live.size();
+  if (on() && !optimizer_begin_) optimizer_begin_ = curve_.allocated.size();
 }
 
 bool AllocationCurve::in_optimizer_phase() const {
   const Lock lock(mutex_);
-  return on() && tail_.has_value();
+  return on() && optimizer_begin_.has_value();
 }
 
 StepCurve AllocationCurve::end(bool with_optimizer_phase) {
@@ -50,46 +50,47 @@ StepCurve AllocationCurve::end(bool with_optimizer_phase) {
   end_absences(curve_);
   watched_.clear();
   offloaded_.clear();
-  if (curve_.live.size() > kMaxPlaces) curve_ = {};
-  if (tail_ && !with_optimizer_phase && *tail_ < curve_.live.size()) {
-    curve_.live.resize(*tail_);
+  if (curve_.allocated.size() > kMaxEvents) curve_ = {};
+  if (optimizer_begin_ && !with_optimizer_phase && *optimizer_begin_ < curve_.allocated.size()) {
+    curve_.allocated.resize(*optimizer_begin_);
     for (StepCurve::Absence& offloaded : curve_.absences) {
-      offloaded.from = std::min(offloaded.from, *tail_);
-      offloaded.to = std::min(offloaded.to, *tail_);
+      offloaded.from = std::min(offloaded.from, *optimizer_begin_);
+      offloaded.to = std::min(offloaded.to, *optimizer_begin_);
     }
   }
-  curve_.tail = std::min(tail_.value_or(curve_.live.size()), curve_.live.size());
+  curve_.optimizer_begin =
+      std::min(optimizer_begin_.value_or(curve_.allocated.size()), curve_.allocated.size());
   return std::exchange(curve_, {});
 }
 
 void AllocationCurve::end_absences(StepCurve& curve) const {
   for (const auto& [storage, offloaded] : offloaded_)
-    curve.absences.push_back({storage, offloaded.from, curve.live.size(), offloaded.bytes});
+    curve.absences.push_back({storage, offloaded.from, curve.allocated.size(), offloaded.bytes});
 }
 
 StepCurve AllocationCurve::so_far() const {
   const Lock lock(mutex_);
-  if (!on() || curve_.live.size() > kMaxPlaces) return {};
+  if (!on() || curve_.allocated.size() > kMaxEvents) return {};
   StepCurve curve = curve_;
   end_absences(curve);
-  curve.tail = curve.live.size();
+  curve.optimizer_begin = curve.allocated.size();
   return curve;
 }
 
-void AllocationCurve::put(std::uint64_t live) {
-  if (curve_.live.size() <= kMaxPlaces) curve_.live.push_back(live);
+void AllocationCurve::put(std::uint64_t allocated) {
+  if (curve_.allocated.size() <= kMaxEvents) curve_.allocated.push_back(allocated);
 }
 
 void AllocationCurve::born(Bytes bytes) {
   const Lock lock(mutex_);
-  if (on()) put(curve_.live.back() + bytes.count());
+  if (on()) put(curve_.allocated.back() + bytes.count());
 }
 
 void AllocationCurve::died(std::uint64_t address, Bytes bytes) {
   const Lock lock(mutex_);
   if (!on()) return;
   // Blocks allocated before the step are part of its initial bytes.
-  put(curve_.live.back() - std::min(curve_.live.back(), bytes.count()));
+  put(curve_.allocated.back() - std::min(curve_.allocated.back(), bytes.count()));
   const auto watched = watched_.find(address);
   if (watched == watched_.end()) return;
   const auto offloaded = offloaded_.find(watched->second);
@@ -98,9 +99,9 @@ void AllocationCurve::died(std::uint64_t address, Bytes bytes) {
   watched_.erase(watched);
 }
 
-void AllocationCurve::settle(Bytes live) {
+void AllocationCurve::settle(Bytes allocated) {
   const Lock lock(mutex_);
-  if (on()) curve_.live.back() = live.count();
+  if (on()) curve_.allocated.back() = allocated.count();
 }
 
 void AllocationCurve::watch(std::uint64_t step, std::uint64_t address, std::size_t storage) {
@@ -108,43 +109,44 @@ void AllocationCurve::watch(std::uint64_t step, std::uint64_t address, std::size
   if (on() && step == step_) watched_[address] = storage;
 }
 
-void AllocationCurve::present(std::uint64_t step, std::size_t storage, Bytes lacking) {
+void AllocationCurve::present(std::uint64_t step, std::size_t storage, Bytes still_offloaded) {
   const Lock lock(mutex_);
   // The last event is its block's allocation.
   if (on() && step == step_ && offloaded_.contains(storage))
-    change_offloaded(storage, lacking.count());
+    change_offloaded(storage, still_offloaded.count());
 }
 
 void AllocationCurve::asked(std::uint64_t step, std::size_t storage, std::size_t product) {
   const Lock lock(mutex_);
   if (!on() || step != step_) return;
   // Without the later uses the earlier ones would be misleading.
-  if (curve_.asks.size() >= kMaxPlaces) curve_.asks.clear();
-  curve_.asks.push_back({storage, curve_.live.size() - 1, product});
+  if (curve_.asks.size() >= kMaxEvents) curve_.asks.clear();
+  curve_.asks.push_back({storage, curve_.allocated.size() - 1, product});
 }
 
 void AllocationCurve::computed(std::uint64_t step, std::size_t storage, std::size_t since) {
   const Lock lock(mutex_);
-  if (!on() || step != step_ || since >= curve_.live.size()) return;
-  const auto begin = curve_.live.begin() + static_cast<std::ptrdiff_t>(since);
-  const std::uint64_t most = *std::max_element(begin, curve_.live.end()) - curve_.live.back();
+  if (!on() || step != step_ || since >= curve_.allocated.size()) return;
+  const auto begin = curve_.allocated.begin() + static_cast<std::ptrdiff_t>(since);
+  const std::uint64_t most =
+      *std::max_element(begin, curve_.allocated.end()) - curve_.allocated.back();
   if (curve_.besides.size() <= storage) curve_.besides.resize(storage + 1);
   curve_.besides[storage] = std::max(curve_.besides[storage], most);
 }
 
 void AllocationCurve::change_offloaded(std::size_t storage, std::uint64_t bytes) {
-  const std::size_t place = curve_.live.size() - 1;
+  const std::size_t event = curve_.allocated.size() - 1;
   const auto offloaded = offloaded_.find(storage);
   if (offloaded != offloaded_.end()) {
-    curve_.absences.push_back({storage, offloaded->second.from, place, offloaded->second.bytes});
+    curve_.absences.push_back({storage, offloaded->second.from, event, offloaded->second.bytes});
     offloaded_.erase(offloaded);
   }
-  if (bytes > 0) offloaded_.emplace(storage, Away{place, bytes});
+  if (bytes > 0) offloaded_.emplace(storage, Offloaded{event, bytes});
 }
 
 Bytes AllocationCurve::allocated_at_begin() const {
   const Lock lock(mutex_);
-  return Bytes{on() ? curve_.live.front() : 0};
+  return Bytes{on() ? curve_.allocated.front() : 0};
 }
 
 Bytes AllocationCurve::peak() const {
@@ -152,14 +154,14 @@ Bytes AllocationCurve::peak() const {
   return on() ? curve_.peak() : Bytes{};
 }
 
-std::size_t AllocationCurve::place() const {
+std::size_t AllocationCurve::event() const {
   const Lock lock(mutex_);
-  return on() ? curve_.live.size() - 1 : 0;
+  return on() ? curve_.allocated.size() - 1 : 0;
 }
 
-Bytes AllocationCurve::live() const {
+Bytes AllocationCurve::allocated() const {
   const Lock lock(mutex_);
-  return Bytes{on() ? curve_.live.back() : 0};
+  return Bytes{on() ? curve_.allocated.back() : 0};
 }
 
 }  // namespace spillway

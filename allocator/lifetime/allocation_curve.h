@@ -31,14 +31,14 @@ struct StepCurve {
     static constexpr std::size_t kNoProduct = static_cast<std::size_t>(-1);
 
     std::size_t storage = 0;
-    std::size_t place = 0;
+    std::size_t event = 0;
     std::size_t product = kNoProduct;
   };
 
-  std::vector<std::uint64_t> live;  // bytes at each event
+  std::vector<std::uint64_t> allocated;  // bytes at each event
   /// First event of the optimizer phase, when all storages had been fetched or released;
-  /// live.size() if that was not tracked.
-  std::size_t tail = 0;
+  /// allocated.size() if that was not tracked.
+  std::size_t optimizer_begin = 0;
   std::vector<Absence> absences;  // in the order of their ends
   std::vector<Ask> asks;          // in order
   /// By storage, as far as any was recomputed: peak bytes during its recomputation in addition to
@@ -56,8 +56,8 @@ class AllocationCurve {
  public:
   [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
 
-  /// Begins a step with `live` allocated bytes; does nothing if one is running.
-  void begin(std::uint64_t step, Bytes live);
+  /// Begins a step with `allocated` bytes allocated; does nothing if one is running.
+  void begin(std::uint64_t step, Bytes allocated);
   /// Ends the backward pass; the optimizer step may follow.
   void begin_optimizer_phase();
   [[nodiscard]] bool in_optimizer_phase() const;
@@ -69,19 +69,19 @@ class AllocationCurve {
   void born(Bytes bytes);
   void died(std::uint64_t address, Bytes bytes);
   /// Sets the allocated bytes, for allocators that report sizes of blocks only afterwards.
-  void settle(Bytes live);
+  void settle(Bytes allocated);
 
   /// The memory of offloadable storage `storage` of that step is the block at `address` from now
   /// on; its free begins an absence.
   void watch(std::uint64_t step, std::uint64_t address, std::size_t storage);
   /// The storage is on the device again, or unreferenced: its absence, if any, ends. It may have
-  /// fewer bytes than before: `lacking` of them are still offloaded.
-  void present(std::uint64_t step, std::size_t storage, Bytes lacking = Bytes{});
+  /// fewer bytes than before: `still_offloaded` of them are still offloaded.
+  void present(std::uint64_t step, std::size_t storage, Bytes still_offloaded = Bytes{});
 
   /// The storage was used, and is available: StepCurve::Ask.
   void asked(std::uint64_t step, std::size_t storage, std::size_t product);
 
-  /// The storage was recomputed since that place(); the additional bytes are recorded.
+  /// The storage was recomputed since that event(); its additional peak bytes are recorded.
   void computed(std::uint64_t step, std::size_t storage, std::size_t since);
 
   /// The running step so far, as if it ended now; empty if none is running.
@@ -89,19 +89,19 @@ class AllocationCurve {
 
   /// The bytes allocated when the running step began, and now; zero if none is running.
   [[nodiscard]] Bytes allocated_at_begin() const;
-  [[nodiscard]] Bytes live() const;
+  [[nodiscard]] Bytes allocated() const;
   /// The index of the last event.
-  [[nodiscard]] std::size_t place() const;
+  [[nodiscard]] std::size_t event() const;
   /// The peak so far.
   [[nodiscard]] Bytes peak() const;
 
  private:
-  struct Away {
+  struct Offloaded {
     std::size_t from = 0;
     std::uint64_t bytes = 0;
   };
 
-  void put(std::uint64_t live) SPILLWAY_REQUIRES(mutex_);
+  void put(std::uint64_t allocated) SPILLWAY_REQUIRES(mutex_);
   void end_absences(StepCurve& curve) const SPILLWAY_REQUIRES(mutex_);
   /// Changes the offloaded bytes of the storage from the last event on.
   void change_offloaded(std::size_t storage, std::uint64_t bytes) SPILLWAY_REQUIRES(mutex_);
@@ -110,9 +110,9 @@ class AllocationCurve {
   mutable Mutex mutex_;
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   StepCurve curve_ SPILLWAY_GUARDED_BY(mutex_);
-  std::optional<std::size_t> tail_ SPILLWAY_GUARDED_BY(mutex_);
+  std::optional<std::size_t> optimizer_begin_ SPILLWAY_GUARDED_BY(mutex_);
   std::unordered_map<std::uint64_t, std::size_t> watched_ SPILLWAY_GUARDED_BY(mutex_);
-  std::unordered_map<std::size_t, Away> offloaded_ SPILLWAY_GUARDED_BY(mutex_);
+  std::unordered_map<std::size_t, Offloaded> offloaded_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace spillway

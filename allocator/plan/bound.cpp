@@ -78,16 +78,16 @@ class Bound {
  public:
   Bound(const StepProfile& profile, Bytes budget)
       : profile_(profile),
-        over_(profile.places()),
-        recomputable_(profile.places()),
-        recomputable_first_(profile.places()),
-        again_(profile.places()),
-        wanted_(wanted_places(profile, std::vector(profile.storages.size(), Action::kMove))),
-        turn_(std::min(profile.turn, profile.places())) {
+        over_(profile.events()),
+        recomputable_(profile.events()),
+        recomputable_first_(profile.events()),
+        again_(profile.events()),
+        wanted_(first_uses(profile, std::vector(profile.storages.size(), Action::kOffload))),
+        boundary_(std::min(profile.boundary, profile.events())) {
     const std::vector<Action> all(profile.storages.size(), Action::kKeep);
-    const auto live = allocated_bytes(profile, all);
-    for (std::size_t place = 0; place < live.size(); ++place)
-      over_[place] = static_cast<double>(live[place]) - static_cast<double>(budget.count());
+    const auto allocated = allocated_bytes(profile, all);
+    for (std::size_t event = 0; event < allocated.size(); ++event)
+      over_[event] = static_cast<double>(allocated[event]) - static_cast<double>(budget.count());
     price();
     count_recomputable();
     before_.push_back(0);
@@ -97,23 +97,23 @@ class Bound {
   }
 
   [[nodiscard]] StepBound at(double recomputed) const {
-    const double forward = before_[turn_];
+    const double forward = before_[boundary_];
     const double backward = before_.back() - forward;
     const double recompute = recompute_.seconds(recomputed);
     double out = forward;
     double in = backward + recompute;
-    for (std::size_t place = 0; place < profile_.places(); ++place) {
-      const double offloaded = over_[place] - std::min(recomputed, recomputable_[place]);
+    for (std::size_t event = 0; event < profile_.events(); ++event) {
+      const double offloaded = over_[event] - std::min(recomputed, recomputable_[event]);
       if (offloaded <= 0) continue;
-      if (place <= turn_) {
-        out = std::max(out, first_ + out_.seconds(offloaded) + forward - before_[place]);
+      if (event <= boundary_) {
+        out = std::max(out, first_ + out_.seconds(offloaded) + forward - before_[event]);
       }
       // Storages that are offloaded a second time have been fetched before.
       const double first =
-          over_[place] - again_[place] - std::min(recomputed, recomputable_first_[place]);
+          over_[event] - again_[event] - std::min(recomputed, recomputable_first_[event]);
       const double back = in_.seconds(first);
-      if (place >= turn_ && back > 0) {
-        in = std::max(in, before_[place] - forward + back + before_.back() - last_);
+      if (event >= boundary_ && back > 0) {
+        in = std::max(in, before_[event] - forward + back + before_.back() - last_);
       }
     }
     StepBound bound{out + in, out, in, static_cast<std::uint64_t>(recomputed)};
@@ -134,31 +134,31 @@ class Bound {
     const StepBound none = at(0);
     const StepBound found = at(recomputed);
     StepBound least = none.seconds <= found.seconds ? none : found;
-    for (std::size_t place = 0; place < profile_.places(); ++place)
-      raise_to_room_at(place, least);
+    for (std::size_t event = 0; event < profile_.events(); ++event)
+      raise_to_room_at(event, least);
     return least;
   }
 
  private:
   /// Bytes first offloaded by this event have been copied out by then, or are recomputed later;
   /// includes the remaining compute.
-  [[nodiscard]] double through(std::size_t place, double recomputed) const {
-    const double offloaded = over_[place] - again_[place] - recomputed;
+  [[nodiscard]] double through(std::size_t event, double recomputed) const {
+    const double offloaded = over_[event] - again_[event] - recomputed;
     const double left = offloaded > 0 ? first_ + out_.seconds(offloaded) : 0;
-    return std::max(before_[place], left) + before_.back() - before_[place] +
+    return std::max(before_[event], left) + before_.back() - before_[event] +
            recompute_.seconds(recomputed);
   }
 
-  void raise_to_room_at(std::size_t place, StepBound& least) const {
-    const double most = std::min(recomputable_first_[place], over_[place] - again_[place]);
+  void raise_to_room_at(std::size_t event, StepBound& least) const {
+    const double most = std::min(recomputable_first_[event], over_[event] - again_[event]);
     if (most < 0) return;
     // Any division of the bytes is at most the best one's cost.
-    if (through(place, std::min(most, static_cast<double>(least.recomputed))) <= least.seconds)
+    if (through(event, std::min(most, static_cast<double>(least.recomputed))) <= least.seconds)
       return;
     // With a slow link the function is steep.
     const double recomputed =
-        where_least(most, kRounding * most, [&](double each) { return through(place, each); });
-    const double seconds = through(place, recomputed) * (1 - 4 * kRounding);
+        where_least(most, kRounding * most, [&](double each) { return through(event, each); });
+    const double seconds = through(event, recomputed) * (1 - 4 * kRounding);
     if (seconds <= least.seconds) return;
     const double again = recompute_.seconds(recomputed);
     const double stall = seconds - before_.back() - again;
@@ -176,7 +176,7 @@ class Bound {
     for (std::size_t storage = 0; storage < offloaded.size(); ++storage) {
       const StepProfile::Storage& known = profile_.storages[storage];
       // A storage without a later use, or with uses only as an operand, need not be fetched.
-      const bool wanted = wanted_[storage] < profile_.places();
+      const bool wanted = wanted_[storage] < profile_.events();
       out_.add(offloaded[storage], profile_.link.out_seconds(known.bytes));
       in_.add(offloaded[storage], wanted ? profile_.link.in_seconds(known.bytes) : 0);
       if (known.recompute) recompute_.add(offloaded[storage], wanted ? *known.recompute : 0);
@@ -202,7 +202,7 @@ class Bound {
 
   void count_recomputable() {
     std::vector<bool> seen(profile_.storages.size());
-    std::vector<std::size_t> again_from(profile_.storages.size(), profile_.places());
+    std::vector<std::size_t> again_from(profile_.storages.size(), profile_.events());
     for (const RecordedStep::Absence& offloaded : profile_.memory.absences) {
       const bool first = !seen[offloaded.storage];
       seen[offloaded.storage] = true;
@@ -218,12 +218,12 @@ class Bound {
   }
 
   void find_first_and_last() {
-    std::size_t first = profile_.places();
+    std::size_t first = profile_.events();
     std::size_t last = 0;
     for (const StepProfile::Storage& storage : profile_.storages)
       first = std::min(first, storage.saved);
     for (const std::size_t wanted : wanted_)
-      if (wanted < profile_.places()) last = std::max(last, wanted);
+      if (wanted < profile_.events()) last = std::max(last, wanted);
     first_ = before_[first];
     last_ = before_[last];
   }
@@ -238,7 +238,7 @@ class Bound {
   std::vector<double> again_;               // offloaded, and was offloaded before
   std::vector<double> before_;              // t(k), and t_end
   const std::vector<std::size_t> wanted_;   // by storage, without recomputation
-  std::size_t turn_;
+  std::size_t boundary_;
   double first_ = 0;
   double last_ = 0;
 };

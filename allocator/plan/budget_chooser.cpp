@@ -29,7 +29,7 @@ std::vector<std::vector<std::size_t>> due_in(const BudgetPlan& plan) {
     at.try_emplace(wanted[storage], storage);
   std::vector<std::size_t> order;
   for (std::size_t storage = 0; storage < plan.actions.size(); ++storage)
-    if (plan.actions[storage] == Action::kMove) order.push_back(storage);
+    if (plan.actions[storage] == Action::kOffload) order.push_back(storage);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t left, std::size_t right) {
     return wanted[left] < wanted[right];
   });
@@ -43,24 +43,24 @@ std::vector<std::vector<std::size_t>> due_in(const BudgetPlan& plan) {
 
 }  // namespace
 
-void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
+void BudgetChooser::make_plan(Shape& shape, Bytes allocated) const {
   if (!shape.recorded) return;
   RecordedStep& recorded = *shape.recorded;
-  if (!shape.settled && live > recorded.begin) {
+  if (!shape.settled && allocated > recorded.begin) {
     // A step that would exceed the budget is not recorded a second time.
     RecordedStep again = recorded;
-    again.begin_with(live);
+    again.begin_with(allocated);
     if (again.most() + foreseen_.margin(budget_, shape.sizes.size()) > budget_) {
       shape.rebased = shape.to_correct = true;
       recorded = std::move(again);
     }
   }
-  shape.settled = shape.settled || live == recorded.begin;
-  if (!shape.settled || (shape.plan && live == shape.allocated_at_begin)) return;
+  shape.settled = shape.settled || allocated == recorded.begin;
+  if (!shape.settled || (shape.plan && allocated == shape.allocated_at_begin)) return;
   // The budget of the recorded step if it had begun like this one. If another run recorded it,
   // memory that is not allocated yet may be allocated in it, such as workspaces and optimizer
   // states.
-  Bytes allowed = saturating_sub(saturating_sub(budget_ + recorded.begin, live), shape.margin);
+  Bytes allowed = saturating_sub(saturating_sub(budget_ + recorded.begin, allocated), shape.margin);
   if (shape.learnt) allowed = std::min(allowed, budget_);
   if (!shape.profile) {
     shape.profile = profile_of(recorded,
@@ -83,7 +83,7 @@ void BudgetChooser::make_plan(Shape& shape, Bytes live) const {
     ++shape.plans;
   }
   shape.plan = std::move(plan);
-  shape.allocated_at_begin = live;
+  shape.allocated_at_begin = allocated;
   shape.budget = slowdown_ > 0 ? shape.plan->budget : allowed;
   const bool helps = shape.rebased && shape.plan->peak < recorded.most();
   if (shape.plan->peak > allowed && !helps) return shape.plan.reset();
@@ -118,7 +118,7 @@ BudgetPlan BudgetChooser::plan_for(const StepProfile& profile, Bytes allowed) co
                                           : plan_step(profile, allowed);
 }
 
-Action BudgetChooser::choose(Bytes size, Bytes live, bool recomputable) {
+Action BudgetChooser::choose(Bytes size, Bytes allocated, bool recomputable) {
   const std::size_t index = sizes_.size();
   if (index == 0) recompute_trial_.begin_step(size);
   recomputable = recomputable && recompute_trial_.on();
@@ -133,9 +133,9 @@ Action BudgetChooser::choose(Bytes size, Bytes live, bool recomputable) {
   if (index == 0) {
     known_first_ = !candidates_.empty();
     for (Shape* const shape : candidates_)
-      make_plan(*shape, live);
+      make_plan(*shape, allocated);
   }
-  const Action offloaded = recomputable ? Action::kRecompute : Action::kMove;
+  const Action offloaded = recomputable ? Action::kRecompute : Action::kOffload;
   Action action = candidates_.empty() ? offloaded : Action::kKeep;
   for (const Shape* const shape : candidates_) {
     const Action planned = shape->plan ? shape->plan->actions[index] : offloaded;
@@ -271,7 +271,7 @@ BudgetChooser::Shape* BudgetChooser::ended() const {
 }
 
 std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bool optimized) {
-  if (sizes_.empty() || curve.live.empty()) {
+  if (sizes_.empty() || curve.allocated.empty()) {
     note_followed(nullptr);
     abandon_step();
     return std::nullopt;
@@ -309,7 +309,7 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
                             (planned || over_in_a_row_ > 1));
   if (optimized) {
     ++optimized_steps_;
-    optimized_begin_ = Bytes{curve.live.front()};
+    optimized_begin_ = Bytes{curve.allocated.front()};
     optimized_peak_ = curve.optimizer_phase_peak();
   }
   abandon_step();
@@ -339,9 +339,11 @@ void BudgetChooser::end_known(Shape& shape, const StepCurve& curve) {
   } else if (shape.plan) {
     ReservedMargin& margin = shape.reserved_margin;
     const bool least = has_least(shape);
-    const bool lacks = !lacking_.zero() && margin.lacks(lacking_, budget_, least);
-    const bool grows = !held_.zero() && margin.held(held_, budget_, least);
-    if (lacks || grows) shape.plan.reset();
+    const bool misplaced =
+        !shortfall_.zero() && margin.observe_shortfall(shortfall_, budget_, least);
+    const bool grows = !reserved_following_plan_.zero() &&
+                       margin.observe(reserved_following_plan_, budget_, least);
+    if (misplaced || grows) shape.plan.reset();
   }
 }
 
@@ -351,15 +353,17 @@ bool BudgetChooser::correct(Shape& shape, const StepCurve& curve) {
   if (!std::exchange(shape.to_correct, false)) return false;
   ++records_;
   RecordedStep& recorded = *shape.recorded;
-  const auto most_before = [](const std::vector<std::uint64_t>& live, std::size_t tail) {
-    const auto end = live.begin() + static_cast<std::ptrdiff_t>(std::min(tail, live.size()));
-    return live.begin() == end ? 0 : *std::max_element(live.begin(), end);
+  const auto most_before = [](const std::vector<std::uint64_t>& allocated,
+                              std::size_t optimizer_begin) {
+    const auto end = allocated.begin() +
+                     static_cast<std::ptrdiff_t>(std::min(optimizer_begin, allocated.size()));
+    return allocated.begin() == end ? 0 : *std::max_element(allocated.begin(), end);
   };
   const auto planned = allocated_bytes(*shape.profile, shape.plan->actions, shape.plan->fetch);
-  const std::uint64_t expected = most_before(planned, recorded.tail);
+  const std::uint64_t expected = most_before(planned, recorded.optimizer_begin);
   // At its beginning, another step may have matched this shape.
-  const std::uint64_t needed = most_before(curve.live, curve.tail) + recorded.begin.count() -
-                               shape.allocated_at_begin.count();
+  const std::uint64_t needed = most_before(curve.allocated, curve.optimizer_begin) +
+                               recorded.begin.count() - shape.allocated_at_begin.count();
   if (needed >= expected) return false;
   recorded.needed_less(Bytes{expected - needed});
   return true;
@@ -382,7 +386,7 @@ void BudgetChooser::abandon_step() {
   whole_ = true;
   recomputed_ = refused_ = false;
   known_first_ = false;
-  held_ = lacking_ = reserved_ = Bytes{};
+  reserved_following_plan_ = shortfall_ = reserved_ = Bytes{};
   settled_ = true;
 }
 

@@ -32,8 +32,8 @@ struct BudgetShortage {
 struct PlannedStep {
   StepProfile profile;
   BudgetPlan plan;
-  Bytes budget;  // for the profile
-  Bytes live;    // allocated when the step began
+  Bytes budget;     // for the profile
+  Bytes allocated;  // allocated when the step began
   PredictedReserved foreseen;
   /// Duration on the device of steps that followed it, from the first saved storage to the end of
   /// the backward pass. The median of the last ones; none while unknown.
@@ -64,9 +64,9 @@ class BudgetChooser {
 
   [[nodiscard]] Bytes budget() const { return budget_; }
 
-  /// The action for the step's next offloadable storage. `live`: allocated bytes when the step
+  /// The action for the step's next offloadable storage. `allocated`: allocated bytes when the step
   /// began. `recomputable`: it can be recomputed instead.
-  Action choose(Bytes size, Bytes live, bool recomputable = false);
+  Action choose(Bytes size, Bytes allocated, bool recomputable = false);
 
   /// The storages of this step whose fetch begins at the first use of that one.
   [[nodiscard]] std::vector<std::size_t> due_with(std::size_t index) const;
@@ -98,7 +98,7 @@ class BudgetChooser {
   Status learn(KnownStep step);
 
   /// The storage with that index could not be offloaded: this step is not recorded.
-  void not_moved() {
+  void not_offloaded() {
     whole_ = false;
     refused_ = true;
   }
@@ -111,11 +111,11 @@ class BudgetChooser {
   void frees_at_once();
 
   /// Sets the prediction of reserved bytes at the beginning of the step.
-  void foresee(const PredictedReserved& held) { foreseen_ = held; }
+  void foresee(const PredictedReserved& predicted) { foreseen_ = predicted; }
 
   /// Sets the peak of the reserved bytes of the step that is to end, which similar steps will reach
   /// again. If a planned step exceeded the budget, later plans leave at least the excess free.
-  void held(Bytes most) { held_ = most; }
+  void reserved_following_plan(Bytes most) { reserved_following_plan_ = most; }
 
   /// Sets the peak of the reserved bytes that the budget limits, for the step that is to end.
   /// Budgets of at least `fewest` bytes limit them; smaller ones limit allocated bytes.
@@ -126,7 +126,7 @@ class BudgetChooser {
 
   /// The heap could not place a plan for the step that is to end within the budget. Later plans use
   /// `bytes` less.
-  void lacks(Bytes bytes) { lacking_ = bytes; }
+  void shortfall(Bytes bytes) { shortfall_ = bytes; }
 
   /// Whether the step that is to end has exceeded the budget, with `peak` allocated bytes or by
   /// reserved bytes.
@@ -203,7 +203,7 @@ class BudgetChooser {
 
   void note_followed(const Shape* shape);
   void drop_oldest();
-  void make_plan(Shape& shape, Bytes live) const;
+  void make_plan(Shape& shape, Bytes allocated) const;
   /// The known shape that this step matches if it ends now; null if none.
   [[nodiscard]] Shape* ended() const;
   [[nodiscard]] Bytes least_of(const StepCurve& curve) const;
@@ -240,8 +240,8 @@ class BudgetChooser {
   bool recomputed_ = false;         // a storage of this step is left to recompute
   bool refused_ = false;            // host memory was refused to a storage of this step
   bool known_first_ = false;
-  Bytes held_{};      // at the peak of this step
-  Bytes lacking_{};   // for a placement within the budget
+  Bytes reserved_following_plan_{};  // at the peak of this step
+  Bytes shortfall_{};                // for a placement within the budget
   Bytes reserved_{};  // at the peak of this step; zero if the budget does not limit it
   Bytes fewest_reserved_{};
   bool settled_ = true;  // no mapping of memory stalled this step

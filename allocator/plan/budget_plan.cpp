@@ -17,9 +17,9 @@ std::optional<std::string> check_storage(const StepProfile& profile,
   if (plan.actions[storage] == Action::kRecompute && !known.recompute) {
     return name + " cannot be recomputed";
   }
-  if (plan.actions[storage] != Action::kMove) return std::nullopt;
+  if (plan.actions[storage] != Action::kOffload) return std::nullopt;
   if (plan.fetch[storage] > wanted) return name + " is fetched after it is wanted";
-  if (plan.fetch[storage] < std::min(wanted, profile.turn)) {
+  if (plan.fetch[storage] < std::min(wanted, profile.boundary)) {
     return name + " is fetched before the backward pass";
   }
   return std::nullopt;
@@ -38,15 +38,15 @@ std::vector<std::uint64_t> allocated_bytes(const StepProfile& profile,
                                            const std::vector<Action>& actions,
                                            const std::vector<std::size_t>& fetch) {
   // Prefix sums of the changes at each event.
-  std::vector<std::uint64_t> change(profile.places() + 1);
+  std::vector<std::uint64_t> change(profile.events() + 1);
   const auto in_use = operands_in_use(profile, actions);
-  const auto wanted = wanted_places(profile, in_use);
+  const auto wanted = first_uses(profile, in_use);
   for (const RecordedStep::Absence& offloaded : profile.memory.absences) {
     const Action action = actions[offloaded.storage];
     std::size_t from = offloaded.to;
     if (action == Action::kKeep) from = offloaded.from;
     // Only the fetch for its first use is planned.
-    if (action == Action::kMove && !fetch.empty() && offloaded.to <= wanted[offloaded.storage])
+    if (action == Action::kOffload && !fetch.empty() && offloaded.to <= wanted[offloaded.storage])
       from = std::clamp(fetch[offloaded.storage], offloaded.from, offloaded.to);
     change[from] += offloaded.bytes;
     change[offloaded.to] -= offloaded.bytes;  // wraps, and wraps back
@@ -57,24 +57,24 @@ std::vector<std::uint64_t> allocated_bytes(const StepProfile& profile,
     if (in_use[row] || action == Action::kKeep) continue;
     if (action == Action::kRecompute) {
       const ComputedLater later = computed_later(profile.memory, operand);
-      if (later.place < profile.places()) {
-        change[later.place] += later.bytes;
-        change[later.place + 1] -= later.bytes;
+      if (later.event < profile.events()) {
+        change[later.event] += later.bytes;
+        change[later.event + 1] -= later.bytes;
       }
     }
     std::size_t back = operand.to;
-    if (action == Action::kMove && !fetch.empty() && operand.to <= wanted[operand.storage])
+    if (action == Action::kOffload && !fetch.empty() && operand.to <= wanted[operand.storage])
       back = std::clamp(fetch[operand.storage], operand.from, operand.to);
     change[operand.from] -= operand.bytes;
     change[back] += operand.bytes;
   }
-  std::vector<std::uint64_t> live = profile.memory.peaks;
+  std::vector<std::uint64_t> allocated = profile.memory.peaks;
   std::uint64_t present = 0;
-  for (std::size_t place = 0; place < live.size(); ++place) {
-    present += change[place];
-    live[place] += present;
+  for (std::size_t event = 0; event < allocated.size(); ++event) {
+    present += change[event];
+    allocated[event] += present;
   }
-  return live;
+  return allocated;
 }
 
 std::optional<std::string> check_plan(const StepProfile& profile,
@@ -85,14 +85,14 @@ std::optional<std::string> check_plan(const StepProfile& profile,
     return "it is for " + std::to_string(plan.actions.size()) + " storages, not " +
            std::to_string(storages);
   }
-  const auto wanted = wanted_places(profile, plan.actions);
+  const auto wanted = first_uses(profile, plan.actions);
   if (plan.wanted != wanted) return "storages are wanted at other places than it says";
   for (std::size_t storage = 0; storage < storages; ++storage) {
     if (auto wrong = check_storage(profile, plan, storage, wanted[storage])) return wrong;
   }
-  const auto live = allocated_bytes(profile, plan.actions, plan.fetch);
-  const auto most = std::max_element(live.begin(), live.end());
-  const std::uint64_t peak = most == live.end() ? 0 : *most;
+  const auto allocated = allocated_bytes(profile, plan.actions, plan.fetch);
+  const auto most = std::max_element(allocated.begin(), allocated.end());
+  const std::uint64_t peak = most == allocated.end() ? 0 : *most;
   if (peak != plan.peak.count()) {
     return "it needs " + std::to_string(peak) + " bytes, not " + std::to_string(plan.peak.count());
   }

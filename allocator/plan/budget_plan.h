@@ -28,7 +28,7 @@ struct BudgetPlan {
   /// For offloaded storages: the event at whose beginning the fetch starts, at the latest the event
   /// of first use.
   std::vector<std::size_t> fetch{};
-  std::vector<std::size_t> wanted{};  // as wanted_places
+  std::vector<std::size_t> wanted{};  // as first_uses
   Bytes budget{};                     // that the plan was made for
   Bytes peak{};                       // peak bytes of the step
   // peak bytes with everything offloaded or recomputed that can be

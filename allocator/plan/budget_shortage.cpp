@@ -44,8 +44,8 @@ bool BudgetChooser::exceeds(Bytes peak) const {
 }
 
 std::optional<BudgetShortage> BudgetChooser::excess(const StepCurve& curve) const {
-  if (curve.live.empty() || !exceeds(curve.peak())) return std::nullopt;
-  return BudgetShortage{needed_with(curve.peak()), Bytes{curve.live.front()}};
+  if (curve.allocated.empty() || !exceeds(curve.peak())) return std::nullopt;
+  return BudgetShortage{needed_with(curve.peak()), Bytes{curve.allocated.front()}};
 }
 
 /// No plan needs less than this one.
@@ -67,7 +67,7 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve) co
 std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
                                                       const std::optional<Bytes>& least,
                                                       bool optimized) const {
-  if (sizes_.empty() || curve.live.empty() || !exceeds(curve.peak())) return std::nullopt;
+  if (sizes_.empty() || curve.allocated.empty() || !exceeds(curve.peak())) return std::nullopt;
   if (curve.peak() <= budget_ && reserved_ <= budget_ + Bytes{budget_.count() / kFragmentedShare})
     return std::nullopt;
   // The next step of this kind needs at most this.
@@ -84,7 +84,7 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
   } else {
     return std::nullopt;  // from here on everything is offloaded or recomputed
   }
-  const Bytes begin{curve.live.front()};
+  const Bytes begin{curve.allocated.front()};
   const bool known = optimized_begin_ == begin;
   const Bytes needed = known ? std::max(peak, optimized_peak_) : peak;
   return BudgetShortage{smallest_for(needed, curve), begin, !known && !optimized};

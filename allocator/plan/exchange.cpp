@@ -17,7 +17,7 @@ constexpr double kMaxTries = 20;
 double out_seconds(const StepProfile& profile, const BudgetPlan& plan) {
   double seconds = 0;
   for (std::size_t storage = 0; storage < plan.actions.size(); ++storage) {
-    if (plan.actions[storage] == Action::kMove)
+    if (plan.actions[storage] == Action::kOffload)
       seconds += profile.link.out_seconds(profile.storages[storage].bytes);
   }
   return seconds;
@@ -37,8 +37,8 @@ class Exchange {
         most_out_(std::max(forward_seconds(profile), out_seconds(profile, best))) {
     room_.follow(best.actions);
     for (std::size_t storage = 0; storage < best.actions.size(); ++storage) {
-      const bool is_away = best.actions[storage] != Action::kKeep;
-      if (is_away && profile.storages[storage].recompute && is_expensive(profile, storage))
+      const bool is_released = best.actions[storage] != Action::kKeep;
+      if (is_released && profile.storages[storage].recompute && is_expensive(profile, storage))
         expensive_.push_back(storage);
     }
     const double thousands = static_cast<double>(best.actions.size()) / 1000;
@@ -75,8 +75,8 @@ class Exchange {
     --left_;
     BudgetPlan plan = best_;
     for (const std::size_t storage : {one, other}) {
-      const bool moves = best_.actions[storage] == Action::kMove;
-      plan.actions[storage] = moves ? Action::kRecompute : Action::kMove;
+      const bool offloads = best_.actions[storage] == Action::kOffload;
+      plan.actions[storage] = offloads ? Action::kRecompute : Action::kOffload;
     }
     if (out_seconds(profile_, plan) > most_out_) return false;
     PeakProfile& room = tried_room_;
@@ -94,8 +94,8 @@ class Exchange {
   }
 
   static void follow(const BudgetPlan& plan, std::size_t storage, PeakProfile& room) {
-    if (plan.actions[storage] == Action::kMove) {
-      room.move(storage);
+    if (plan.actions[storage] == Action::kOffload) {
+      room.offload(storage);
     } else {
       room.compute(storage);
     }
@@ -120,8 +120,8 @@ bool is_expensive(const StepProfile& profile, std::size_t storage) {
 }
 
 double forward_seconds(const StepProfile& profile) {
-  const auto turn = profile.seconds.begin() + static_cast<std::ptrdiff_t>(profile.turn);
-  return std::accumulate(profile.seconds.begin(), turn, 0.0);
+  const auto boundary = profile.seconds.begin() + static_cast<std::ptrdiff_t>(profile.boundary);
+  return std::accumulate(profile.seconds.begin(), boundary, 0.0);
 }
 
 void exchange_expensive(const StepProfile& profile,

@@ -9,7 +9,7 @@ namespace {
 
 /// Sums of larger sizes might overflow.
 constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 48;
-constexpr std::size_t kMaxPlaces = std::size_t{1} << 32;
+constexpr std::size_t kMaxEvents = std::size_t{1} << 32;
 
 bool is_time(double seconds) {
   return std::isfinite(seconds) && seconds >= 0;
@@ -43,8 +43,8 @@ const char* wrong_with_operands(const RecordedStep& step) {
 }
 
 const char* wrong_with(const RecordedStep& step, std::size_t storages) {
-  const std::size_t places = step.peaks.size();
-  if (places == 0 || step.edges.size() != places || places > kMaxPlaces) return "places";
+  const std::size_t events = step.peaks.size();
+  if (events == 0 || step.edges.size() != events || events > kMaxEvents) return "places";
   if (step.storages != storages) return "storages";
   if (!std::is_sorted(step.edges.begin(), step.edges.end())) return "edges";
   for (const std::uint64_t peak : step.peaks)
@@ -53,7 +53,7 @@ const char* wrong_with(const RecordedStep& step, std::size_t storages) {
   std::size_t before = 0;
   for (const RecordedStep::Absence& offloaded : step.absences) {
     if (offloaded.storage >= storages || offloaded.storage < before) return "absences";
-    if (offloaded.from >= offloaded.to || offloaded.to > places) return "absences";
+    if (offloaded.from >= offloaded.to || offloaded.to > events) return "absences";
     if (offloaded.bytes > kMaxBytes) return "absences";
     before = offloaded.storage;
   }

@@ -15,9 +15,9 @@ constexpr std::size_t kSeen = 3;
 constexpr double kSurprise = 0.001;
 /// Maximum number of revisions.
 constexpr int kMaxRounds = 6;
-/// After this many consecutive stalled steps the quickest one is accepted for now: some jobs stall
+/// After this many consecutive stalled steps the fastest one is accepted for now: some jobs stall
 /// in each step.
-constexpr int kMaxHeldUp = 8;
+constexpr int kMaxStalled = 8;
 /// And some stall in every third step.
 constexpr int kMaxSteps = 64;
 
@@ -34,7 +34,7 @@ double seconds_of(const StepTimes& times, const StepTimes& like) {
 bool MeasuredTimes::saw(const StepTimes& times, bool stalled) {
   if (done_) return false;
   done_ = ++steps_ >= kMaxSteps;
-  if (rounds_ == 0 && (!quickest_ || times.end < quickest_->end)) quickest_ = times;
+  if (rounds_ == 0 && (!fastest_ || times.end < fastest_->end)) fastest_ = times;
   stalled_ = stalled ? stalled_ + 1 : 0;
   if (stalled) {
     seen_.clear();
@@ -42,14 +42,14 @@ bool MeasuredTimes::saw(const StepTimes& times, bool stalled) {
     seen_.push_back(times);
   }
   if (seen_.size() == kSeen) {
-    const bool changed = believe(std::exchange(seen_, {}));
+    const bool changed = accept(std::exchange(seen_, {}));
     done_ = done_ || !changed || ++rounds_ >= kMaxRounds;
     return changed;
   }
-  return rounds_ == 0 && (done_ || stalled_ == kMaxHeldUp) && believe({*quickest_});
+  return rounds_ == 0 && (done_ || stalled_ == kMaxStalled) && accept({*fastest_});
 }
 
-bool MeasuredTimes::believe(const std::vector<StepTimes>& seen) {
+bool MeasuredTimes::accept(const std::vector<StepTimes>& seen) {
   const StepTimes now = typical(believed_, seen);
   if (!deviates(now, seen)) return false;
   believed_ = now;

@@ -29,13 +29,13 @@ class MeasuredTimes {
   bool saw(const StepTimes& times, bool stalled);
 
  private:
-  bool believe(const std::vector<StepTimes>& seen);
+  bool accept(const std::vector<StepTimes>& seen);
   [[nodiscard]] bool deviates(const StepTimes& now, const std::vector<StepTimes>& seen) const;
 
   StepTimes believed_;
-  std::vector<StepTimes> seen_;        // consecutive undelayed steps
-  std::optional<StepTimes> quickest_;  // of all steps, until a median is accepted
-  int stalled_ = 0;                    // consecutive stalled steps
+  std::vector<StepTimes> seen_;       // consecutive undelayed steps
+  std::optional<StepTimes> fastest_;  // of all steps, until a median is accepted
+  int stalled_ = 0;                   // consecutive stalled steps
   int steps_ = 0;
   int rounds_ = 0;
   bool done_ = false;

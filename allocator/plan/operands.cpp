@@ -31,16 +31,17 @@ Presences presences_of(const StepCurve& curve) {
     if (all.size() <= offloaded.storage) all.resize(offloaded.storage + 1);
     auto& of_storage = all[offloaded.storage];
     if (!of_storage.empty()) of_storage.back().to = offloaded.from;
-    of_storage.push_back({offloaded.storage, offloaded.to, curve.live.size(), offloaded.bytes});
+    of_storage.push_back(
+        {offloaded.storage, offloaded.to, curve.allocated.size(), offloaded.bytes});
   }
-  const auto later = [](std::size_t place, const Presence& each) {
-    return place < each.from;
+  const auto later = [](std::size_t event, const Presence& each) {
+    return event < each.from;
   };
   for (const StepCurve::Ask& ask : curve.asks) {
     if (ask.storage >= all.size()) continue;
     auto& of_storage = all[ask.storage];
-    const auto next = std::upper_bound(of_storage.begin(), of_storage.end(), ask.place, later);
-    if (next != of_storage.begin() && ask.place < std::prev(next)->to)
+    const auto next = std::upper_bound(of_storage.begin(), of_storage.end(), ask.event, later);
+    if (next != of_storage.begin() && ask.event < std::prev(next)->to)
       std::prev(next)->asks.push_back(ask);
   }
   return all;
@@ -75,11 +76,11 @@ class Operands {
   };
 
   /// The presence of the product that was recomputed after the use at this event.
-  [[nodiscard]] const Presence* made_after(std::size_t product, std::size_t place) const {
+  [[nodiscard]] const Presence* made_after(std::size_t product, std::size_t event) const {
     if (product >= presences_.size()) return nullptr;
     const auto& of_product = presences_[product];
     const auto next = std::upper_bound(
-        of_product.begin(), of_product.end(), place, [](std::size_t after, const Presence& each) {
+        of_product.begin(), of_product.end(), event, [](std::size_t after, const Presence& each) {
           return after < each.from;
         });
     return next == of_product.end() ? nullptr : &*next;
@@ -91,12 +92,12 @@ class Operands {
     std::size_t end = presence.to;
     for (const StepCurve::Ask& ask : presence.asks) {
       const Presence* const made =
-          ask.product == kNoProduct ? nullptr : made_after(ask.product, ask.place);
+          ask.product == kNoProduct ? nullptr : made_after(ask.product, ask.event);
       if (made == nullptr) {
-        end = ask.place;
+        end = ask.event;
         break;
       }
-      std::size_t from = ask.place;
+      std::size_t from = ask.event;
       const auto rows = found_at_.find({ask.product, made->from});
       if (rows != found_at_.end()) {
         for (std::size_t row = rows->second.second; row-- > rows->second.first;) {
@@ -113,7 +114,7 @@ class Operands {
   }
 
   void add(const Presence& presence) {
-    if (presence.asks.empty() || presence.asks.front().place != presence.from) return;
+    if (presence.asks.empty() || presence.asks.front().event != presence.from) return;
     const std::vector<Stretch> stretches = stretches_of(presence);
     std::set<std::size_t> edges;
     for (const Stretch& each : stretches)
@@ -146,7 +147,7 @@ std::vector<Operand> operands_of(const StepCurve& curve) {
 }
 
 Bytes needed_so_far(const StepCurve& curve) {
-  std::uint64_t needed = curve.live.empty() ? 0 : curve.live.back();
+  std::uint64_t needed = curve.allocated.empty() ? 0 : curve.allocated.back();
   for (const auto& of_storage : presences_of(curve)) {
     if (of_storage.empty()) continue;
     const auto& asks = of_storage.back().asks;
@@ -173,8 +174,8 @@ std::vector<bool> operands_in_use(const StepProfile& profile, const std::vector<
 
 std::size_t offloaded_until(const RecordedStep& step, const Operand& operand) {
   const auto before = [](const RecordedStep::Absence& offloaded,
-                         const std::pair<std::size_t, std::size_t>& place) {
-    return std::pair(offloaded.storage, offloaded.from) < place;
+                         const std::pair<std::size_t, std::size_t>& event) {
+    return std::pair(offloaded.storage, offloaded.from) < event;
   };
   const auto offloaded = std::lower_bound(
       step.absences.begin(), step.absences.end(), std::pair(operand.storage, operand.to), before);
@@ -187,21 +188,20 @@ ComputedLater computed_later(const RecordedStep& step, const Operand& operand) {
   return {offloaded_until(step, operand), step.besides[operand.storage]};
 }
 
-std::vector<std::size_t> wanted_places(const StepProfile& profile,
-                                       const std::vector<Action>& actions) {
-  return wanted_places(profile, operands_in_use(profile, actions));
+std::vector<std::size_t> first_uses(const StepProfile& profile,
+                                    const std::vector<Action>& actions) {
+  return first_uses(profile, operands_in_use(profile, actions));
 }
 
-std::vector<std::size_t> wanted_places(const StepProfile& profile,
-                                       const std::vector<bool>& in_use) {
+std::vector<std::size_t> first_uses(const StepProfile& profile, const std::vector<bool>& in_use) {
   std::vector<std::size_t> wanted;
   wanted.reserve(profile.storages.size());
   for (const StepProfile::Storage& storage : profile.storages)
     wanted.push_back(storage.wanted);
   for (std::size_t each = in_use.size(); each-- > 0;) {
     const Operand& operand = profile.memory.operands[each];
-    std::size_t& place = wanted[operand.storage];
-    if (!in_use[each] && operand.from == place) place = offloaded_until(profile.memory, operand);
+    std::size_t& event = wanted[operand.storage];
+    if (!in_use[each] && operand.from == event) event = offloaded_until(profile.memory, operand);
   }
   return wanted;
 }

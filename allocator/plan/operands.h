@@ -50,7 +50,7 @@ std::vector<bool> operands_in_use(const StepProfile& profile, const std::vector<
 /// The cost of recomputing an operand's storage later than recorded, because nothing is recomputed
 /// from it earlier: bytes in addition to the storage, during its recomputation.
 struct ComputedLater {
-  std::size_t place = 0;  // the number of events if it is never used again
+  std::size_t event = 0;  // the number of events if it is never used again
   std::uint64_t bytes = 0;
 };
 
@@ -62,9 +62,8 @@ std::size_t offloaded_until(const RecordedStep& step, const Operand& operand);
 
 /// By storage the event at whose beginning it is first used in a step with these actions; the
 /// number of events if it is never used.
-std::vector<std::size_t> wanted_places(const StepProfile& profile,
-                                       const std::vector<Action>& actions);
+std::vector<std::size_t> first_uses(const StepProfile& profile, const std::vector<Action>& actions);
 /// Likewise; `in_use`: operands_in_use() of the actions.
-std::vector<std::size_t> wanted_places(const StepProfile& profile, const std::vector<bool>& in_use);
+std::vector<std::size_t> first_uses(const StepProfile& profile, const std::vector<bool>& in_use);
 
 }  // namespace spillway

@@ -66,7 +66,7 @@ OperandsInUse::OperandsInUse(const StepProfile& profile) : profile_(&profile) {
   if (profile.memory.operands.empty()) return;
   index_ = std::make_shared<const Index>(profile);
   for (const StepProfile::Storage& storage : profile.storages)
-    actions_.push_back(storage.recompute ? Action::kRecompute : Action::kMove);
+    actions_.push_back(storage.recompute ? Action::kRecompute : Action::kOffload);
   for (const bool in_use : operands_in_use(profile, actions_))
     in_use_.push_back(in_use ? 1 : 0);
 }
@@ -119,8 +119,8 @@ std::vector<std::size_t> OperandsInUse::wanted() const {
     wanted.push_back(storage.wanted);
   const auto& operands = profile_->memory.operands;
   for (std::size_t each = operands.size(); each-- > 0;) {
-    std::size_t& place = wanted[operands[each].storage];
-    if (!in_use(each) && operands[each].from == place) place = index_->later[each].place;
+    std::size_t& event = wanted[operands[each].storage];
+    if (!in_use(each) && operands[each].from == event) event = index_->later[each].event;
   }
   return wanted;
 }

@@ -37,7 +37,7 @@ class OperandsInUse {
   /// Sets the action of the storage. Returns the operands that became needed, or unneeded, by that.
   std::vector<std::size_t> settle(std::size_t storage, Action action);
 
-  /// As wanted_places.
+  /// As first_uses.
   [[nodiscard]] std::vector<std::size_t> wanted() const;
 
  private:

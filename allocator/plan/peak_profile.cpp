@@ -10,22 +10,22 @@
 
 namespace spillway {
 
-Uses::Uses(std::vector<std::size_t> places_wanted, std::size_t places)
-    : wanted(std::move(places_wanted)) {
+Uses::Uses(std::vector<std::size_t> first_uses, std::size_t events)
+    : wanted(std::move(first_uses)) {
   // Counting sort: there are as many events as storages.
-  std::vector<std::size_t> first(places + 2);
-  next.assign(places + 1, places);
-  for (std::size_t& place : wanted) {
-    place = std::min(place, places);
-    ++first[place + 1];
-    next[place] = place;
+  std::vector<std::size_t> first(events + 2);
+  next.assign(events + 1, events);
+  for (std::size_t& event : wanted) {
+    event = std::min(event, events);
+    ++first[event + 1];
+    next[event] = event;
   }
   std::partial_sum(first.begin(), first.end(), first.begin());
   in_order.resize(wanted.size());
   for (std::size_t storage = 0; storage < wanted.size(); ++storage)
     in_order[first[wanted[storage]]++] = storage;
-  for (std::size_t place = places; place-- > 0;)
-    if (next[place] != place) next[place] = next[place + 1];
+  for (std::size_t event = events; event-- > 0;)
+    if (next[event] != event) next[event] = next[event + 1];
 }
 
 PeakProfile::PeakProfile(const StepProfile& profile)
@@ -46,17 +46,17 @@ PeakProfile::PeakProfile(const StepProfile& profile, const std::vector<Action>& 
 void PeakProfile::follow(const std::vector<Action>& actions) {
   for (std::size_t storage = 0; storage < actions.size(); ++storage) {
     if (actions[storage] == Action::kKeep) keep(storage, ~0ULL);
-    if (actions[storage] == Action::kMove) move(storage);
+    if (actions[storage] == Action::kOffload) offload(storage);
   }
 }
 
 /// Adds or removes the additional bytes of recomputing an operand's storage later; returns the peak
 /// at that event.
 std::uint64_t PeakProfile::change_later(std::size_t operand, bool more) {
-  const auto [place, bytes] = operands_.later(operand);
-  if (bytes == 0 || place >= profile_->places()) return 0;
-  peaks_.put(place, place + 1, bytes, more);
-  return more ? peaks_.most(place, place + 1) : 0;
+  const auto [event, bytes] = operands_.later(operand);
+  if (bytes == 0 || event >= profile_->events()) return 0;
+  peaks_.put(event, event + 1, bytes, more);
+  return more ? peaks_.most(event, event + 1) : 0;
 }
 
 std::uint64_t PeakProfile::settle_operands(std::size_t storage, Action action) {
@@ -78,17 +78,17 @@ std::uint64_t PeakProfile::settle_operands(std::size_t storage, Action action) {
   return most;
 }
 
-std::uint64_t PeakProfile::there_for(std::size_t product, std::size_t place) const {
+std::uint64_t PeakProfile::operand_bytes_for(std::size_t product, std::size_t event) const {
   if (operands_.none() || !operands_.computed(product)) return 0;
   std::uint64_t bytes = 0;
   for (const std::size_t each : operands_.for_product(product)) {
     const Operand& operand = profile_->memory.operands[each];
-    const bool there = operands_.in_use(each) && operand.from <= place && place < operand.to;
+    const bool there = operands_.in_use(each) && operand.from <= event && event < operand.to;
     if (there && !operands_.kept(operand.storage)) bytes += operand.bytes;
   }
   for (const std::size_t each : operands_.of_storage(product)) {
     const ComputedLater later = operands_.later(each);
-    if (!operands_.in_use(each) && later.place == place) bytes += later.bytes;
+    if (!operands_.in_use(each) && later.event == event) bytes += later.bytes;
   }
   return bytes;
 }
@@ -125,31 +125,31 @@ void PeakProfile::keep_where_offloaded(std::size_t storage, bool kept) {
   }
 }
 
-/// Iterates backwards over the adjacent intervals in which the storage is offloaded up to `place`.
+/// Iterates backwards over the adjacent intervals in which the storage is offloaded up to `event`.
 /// Ends when `visit`, called with the earliest fetch, the end and the bytes, returns false.
 template <typename Visit>
-void PeakProfile::each_away_before(std::size_t place, std::size_t storage, Visit visit) const {
+void PeakProfile::each_absence_before(std::size_t event, std::size_t storage, Visit visit) const {
   const auto& absences = profile_->memory.absences;
   const auto& operands = profile_->memory.operands;
   std::size_t offloaded = first_[storage + 1];
-  while (offloaded > first_[storage] && absences[offloaded - 1].to > place)
+  while (offloaded > first_[storage] && absences[offloaded - 1].to > event)
     --offloaded;
   auto as_operand = operands_.of_storage(storage);
-  while (!as_operand.empty() && operands[as_operand.front()].to > place)
+  while (!as_operand.empty() && operands[as_operand.front()].to > event)
     as_operand = as_operand.subspan(1);
   for (bool more = true; more;) {
-    if (offloaded > first_[storage] && absences[offloaded - 1].to == place) {
+    if (offloaded > first_[storage] && absences[offloaded - 1].to == event) {
       --offloaded;
       const std::size_t leaves = offloaded == first_[storage] ? 1 : 0;
       more =
-          visit(absences[offloaded].from + leaves, place, absences[offloaded].bytes) && leaves == 0;
-      place = absences[offloaded].from;
-    } else if (!as_operand.empty() && operands[as_operand.front()].to == place &&
+          visit(absences[offloaded].from + leaves, event, absences[offloaded].bytes) && leaves == 0;
+      event = absences[offloaded].from;
+    } else if (!as_operand.empty() && operands[as_operand.front()].to == event &&
                !operands_.in_use(as_operand.front())) {
       const Operand& operand = operands[as_operand.front()];
       as_operand = as_operand.subspan(1);
-      more = visit(operand.from, place, operand.bytes);
-      place = operand.from;
+      more = visit(operand.from, event, operand.bytes);
+      event = operand.from;
     } else {
       return;
     }
@@ -162,7 +162,7 @@ std::size_t PeakProfile::fetch(std::size_t storage,
                                const Uses& uses) {
   const std::size_t wanted = uses.wanted[storage];
   std::size_t free = wanted;
-  each_away_before(wanted, storage, [&](std::size_t from, std::size_t to, std::uint64_t bytes) {
+  each_absence_before(wanted, storage, [&](std::size_t from, std::size_t to, std::uint64_t bytes) {
     const std::size_t first = std::max(earliest, from);
     if (bytes > limit.count() || first >= to) return false;
     free = peaks_.free_since(first, to, limit.count() - bytes);
@@ -170,7 +170,7 @@ std::size_t PeakProfile::fetch(std::size_t storage,
   });
   const std::size_t back = std::min(uses.next[free], wanted);
   if (back == wanted) return wanted;
-  each_away_before(wanted, storage, [&](std::size_t from, std::size_t to, std::uint64_t bytes) {
+  each_absence_before(wanted, storage, [&](std::size_t from, std::size_t to, std::uint64_t bytes) {
     if (back < to) peaks_.add(std::max(back, from), to, bytes);
     return back < from;
   });
@@ -183,13 +183,13 @@ void complete(const StepProfile& profile,
               Bytes budget,
               BudgetPlan& plan) {
   std::optional<Uses> shifted;
-  if (!profile.memory.operands.empty()) shifted.emplace(room.wanted(), profile.places());
+  if (!profile.memory.operands.empty()) shifted.emplace(room.wanted(), profile.events());
   const Uses& uses = shifted ? *shifted : known;
   plan.wanted = plan.fetch = uses.wanted;
-  std::size_t earliest = profile.turn;
+  std::size_t earliest = profile.boundary;
   for (const std::size_t storage : uses.in_order) {
     const std::size_t wanted = uses.wanted[storage];
-    if (plan.actions[storage] != Action::kMove || wanted >= profile.places()) continue;
+    if (plan.actions[storage] != Action::kOffload || wanted >= profile.events()) continue;
     const Bytes limit{std::max(budget.count(), room.most())};
     plan.fetch[storage] = room.fetch(storage, limit, earliest, uses);
     earliest = std::max(earliest, plan.fetch[storage]);

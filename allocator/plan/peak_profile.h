@@ -15,9 +15,9 @@ namespace spillway {
 
 /// The times of first use of a step's storages.
 struct Uses {
-  Uses(std::vector<std::size_t> wanted, std::size_t places);
+  Uses(std::vector<std::size_t> wanted, std::size_t events);
 
-  std::vector<std::size_t> wanted;    // by storage, as wanted_places
+  std::vector<std::size_t> wanted;    // by storage, as first_uses
   std::vector<std::size_t> in_order;  // storages in the order of first use
   /// By event the next event, itself included, with the first use of a storage; the number of
   /// events if there is none. Fetches begin at a use, because a step's other events are not
@@ -38,14 +38,14 @@ class PeakProfile {
 
   /// One past the last event that needs more than `limit`; 0 if there is none.
   [[nodiscard]] std::size_t end_above(std::uint64_t limit) const {
-    return peaks_.free_since(0, profile_->places(), limit);
+    return peaks_.free_since(0, profile_->events(), limit);
   }
 
   /// Keeps the storage if the step then needs at most `limit`. Returns whether it does.
   bool keep(std::size_t storage, std::uint64_t limit);
 
   /// Offloads a recomputable storage; its operands are not needed for it any more.
-  void move(std::size_t storage) { settle(storage, Action::kMove); }
+  void offload(std::size_t storage) { settle(storage, Action::kOffload); }
 
   /// Recomputes it instead.
   void compute(std::size_t storage) { settle(storage, Action::kRecompute); }
@@ -53,12 +53,12 @@ class PeakProfile {
   /// Applies these actions, by storage. Requires: no storage is kept or offloaded yet.
   void follow(const std::vector<Action>& actions);
 
-  /// As wanted_places.
+  /// As first_uses.
   [[nodiscard]] std::vector<std::size_t> wanted() const { return operands_.wanted(); }
 
   /// Bytes resident at that event for the recomputation of `product`, possibly shared with others;
   /// zero once it is offloaded.
-  [[nodiscard]] std::uint64_t there_for(std::size_t product, std::size_t place) const;
+  [[nodiscard]] std::uint64_t operand_bytes_for(std::size_t product, std::size_t event) const;
 
   /// Schedules the storage's fetch as early as `limit` allows, at `earliest` or later, at a use of
   /// some storage. Returns that event.
@@ -74,7 +74,7 @@ class PeakProfile {
   std::uint64_t change_later(std::size_t operand, bool more);
   void keep_where_offloaded(std::size_t storage, bool kept);
   template <typename Visit>
-  void each_away_before(std::size_t place, std::size_t storage, Visit visit) const;
+  void each_absence_before(std::size_t event, std::size_t storage, Visit visit) const;
 
   const StepProfile* profile_;
   RangePeaks peaks_;

@@ -8,14 +8,14 @@
 
 namespace spillway {
 
-double PlanPoint::of_limit() const {
+double PlanPoint::optimality() const {
   return timing.total() > 0 ? bound.seconds / timing.total() : 1;
 }
 
 PlanPoint point_of(const StepProfile& profile, const BudgetPlan& plan, Bytes budget) {
   PlanPoint point{budget, plan.peak};
   point.kept = plan.bytes(profile, Action::kKeep);
-  point.moved = plan.bytes(profile, Action::kMove);
+  point.offloaded = plan.bytes(profile, Action::kOffload);
   point.recomputed = plan.bytes(profile, Action::kRecompute);
   point.timing = plan.timing;
   point.bound = lower_bound(profile, std::max(budget, plan.least));
@@ -27,8 +27,9 @@ std::vector<PlanPoint> plan_curve(const StepProfile& profile,
                                   const std::function<Bytes(Bytes)>& budget_for) {
   SPILLWAY_CHECK(points >= 2);
   const std::vector<Action> keep(profile.storages.size(), Action::kKeep);
-  const auto live = allocated_bytes(profile, keep);
-  const std::uint64_t most = live.empty() ? 0 : *std::max_element(live.begin(), live.end());
+  const auto allocated = allocated_bytes(profile, keep);
+  const std::uint64_t most =
+      allocated.empty() ? 0 : *std::max_element(allocated.begin(), allocated.end());
   const std::uint64_t least = plan_step(profile, Bytes{}).least.count();
   std::vector<PlanPoint> curve;
   for (std::size_t point = 0; point < points; ++point) {

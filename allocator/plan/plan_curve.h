@@ -17,13 +17,13 @@ struct PlanPoint {
   Bytes budget{};
   Bytes peak{};            // of the plan; above the budget if no plan fits
   std::uint64_t kept = 0;  // bytes of storages
-  std::uint64_t moved = 0;
+  std::uint64_t offloaded = 0;
   std::uint64_t recomputed = 0;
   StepTiming timing{};
   StepBound bound{};
 
   /// Optimality of the plan: the bound's seconds divided by the plan's.
-  [[nodiscard]] double of_limit() const;
+  [[nodiscard]] double optimality() const;
 };
 
 /// The point of that plan and budget. Requires: profile.timed().
@@ -35,6 +35,6 @@ PlanPoint point_of(const StepProfile& profile, const BudgetPlan& plan, Bytes bud
 std::vector<PlanPoint> plan_curve(
     const StepProfile& profile,
     std::size_t points,
-    const std::function<Bytes(Bytes)>& budget_for = [](Bytes live) { return live; });
+    const std::function<Bytes(Bytes)>& budget_for = [](Bytes allocated) { return allocated; });
 
 }  // namespace spillway

@@ -29,7 +29,7 @@ std::uint64_t least_of(const StepProfile& profile, const PeakProfile& all_offloa
   if (!profile.free_at_once || profile.memory.operands.empty()) return all_offloaded.most();
   PeakProfile none_for_others = all_offloaded;
   for (std::size_t storage = 0; storage < profile.storages.size(); ++storage)
-    none_for_others.move(storage);
+    none_for_others.offload(storage);
   return none_for_others.most();
 }
 
@@ -42,18 +42,19 @@ class Planner {
         all_offloaded_(nothing_decided_),
         tried_room_(nothing_decided_),
         least_(least_of(profile, nothing_decided_)),
-        uses_(nothing_decided_.wanted(), profile.places()) {
-    const std::vector<std::size_t> moved_instead = evict_for();
+        uses_(nothing_decided_.wanted(), profile.events()) {
+    const std::vector<std::size_t> offloaded_instead = evict_for();
     // Storages that the least peak has room for are kept whatever the budget, if that has room for
     // operands. The order of the remaining ones thus does not depend on the budget.
     const std::uint64_t most = all_offloaded_.most();
     std::vector<std::size_t> recomputable;
     for (std::size_t storage = profile.storages.size(); storage-- > 0;) {
-      const bool moves = std::binary_search(moved_instead.begin(), moved_instead.end(), storage);
-      if (profile.storages[storage].recompute && !moves) {
+      const bool instead =
+          std::binary_search(offloaded_instead.begin(), offloaded_instead.end(), storage);
+      if (profile.storages[storage].recompute && !instead) {
         recomputable.push_back(storage);
       } else if (!all_offloaded_.keep(storage, most)) {
-        moved_.push_back(storage);
+        offloaded_.push_back(storage);
       }
     }
     const auto is_more_expensive = [&](std::size_t left, std::size_t right) {
@@ -68,7 +69,7 @@ class Planner {
   }
 
   BudgetPlan best() {
-    const std::vector<std::size_t> moved = moved_;
+    const std::vector<std::size_t> offloaded = offloaded_;
     const std::vector<std::size_t> recomputed = recomputed_;
     const auto all =
         static_cast<double>(profile_.storages.size() + profile_.memory.operands.size());
@@ -77,7 +78,7 @@ class Planner {
     if (!offload_expensive()) return best_of_first(tries);
     BudgetPlan other = best_of_first(tries / 3);
     if (tries < kMaxTries / 3) return other;
-    moved_ = moved;
+    offloaded_ = offloaded;
     recomputed_ = recomputed;
     tried_.clear();
     BudgetPlan best = best_of_first(tries / 6);
@@ -96,7 +97,7 @@ class Planner {
       if (is_expensive(profile_, storage)) expensive.push_back(storage);
     std::sort(expensive.begin(), expensive.end());
     double left = forward_seconds(profile_);
-    for (const std::size_t storage : moved_)
+    for (const std::size_t storage : offloaded_)
       left -= profile_.link.out_seconds(profile_.storages[storage].bytes);
     std::size_t fit = 0;
     for (; fit < expensive.size(); ++fit) {
@@ -109,8 +110,8 @@ class Planner {
     std::erase_if(recomputed_, [&](std::size_t storage) {
       return std::binary_search(expensive.begin(), expensive.end(), storage);
     });
-    moved_.insert(moved_.end(), expensive.begin(), expensive.end());
-    std::sort(moved_.begin(), moved_.end(), std::greater());
+    offloaded_.insert(offloaded_.end(), expensive.begin(), expensive.end());
+    std::sort(offloaded_.begin(), offloaded_.end(), std::greater());
     tried_.clear();
     return true;
   }
@@ -121,7 +122,7 @@ class Planner {
     PeakProfile room = all_offloaded_;
     const std::uint64_t most = std::max(budget_, room.most());
     std::erase_if(expensive, [&](std::size_t storage) {
-      room.move(storage);
+      room.offload(storage);
       if (room.most() <= most) return false;
       room.compute(storage);
       return true;
@@ -129,7 +130,7 @@ class Planner {
   }
 
   BudgetPlan best_of_first(int most_tries) {
-    Tried all = plan_with(moved_.size());
+    Tried all = plan_with(offloaded_.size());
     if (!profile_.timed() || recomputed_.empty()) return std::move(all.plan);
     const std::size_t most = all.first;
     tried_.emplace(most, std::move(all.plan));
@@ -165,30 +166,30 @@ class Planner {
   /// If the budget is too small even with everything offloaded or recomputed: storages to offload
   /// instead of recomputing, because recomputation needs operands on the device. In order.
   std::vector<std::size_t> evict_for() {
-    std::vector<std::size_t> moved;
+    std::vector<std::size_t> offloaded;
     const std::uint64_t limit = std::max(budget_, least_);
     for (std::size_t end = 0; (end = all_offloaded_.end_above(limit)) > 0;) {
-      const std::size_t before = moved.size();
+      const std::size_t before = offloaded.size();
       for (const std::size_t product : products_at(end - 1)) {
         if (all_offloaded_.end_above(limit) < end) break;
-        all_offloaded_.move(product);
-        moved.push_back(product);
+        all_offloaded_.offload(product);
+        offloaded.push_back(product);
       }
-      if (moved.size() == before) break;
+      if (offloaded.size() == before) break;
     }
-    std::sort(moved.begin(), moved.end());
-    return moved;
+    std::sort(offloaded.begin(), offloaded.end());
+    return offloaded;
   }
 
   /// The products with operands present at that event, first those with the most operand bytes per
   /// offloaded byte.
-  [[nodiscard]] std::vector<std::size_t> products_at(std::size_t place) const {
+  [[nodiscard]] std::vector<std::size_t> products_at(std::size_t event) const {
     std::vector<std::pair<double, std::size_t>> found;
     for (std::size_t storage = 0; storage < profile_.storages.size(); ++storage) {
-      const std::uint64_t bytes = all_offloaded_.there_for(storage, place);
-      const std::uint64_t moves = std::max<std::uint64_t>(profile_.storages[storage].bytes, 1);
+      const std::uint64_t bytes = all_offloaded_.operand_bytes_for(storage, event);
+      const std::uint64_t copied = std::max<std::uint64_t>(profile_.storages[storage].bytes, 1);
       if (bytes > 0)
-        found.emplace_back(-static_cast<double>(bytes) / static_cast<double>(moves), storage);
+        found.emplace_back(-static_cast<double>(bytes) / static_cast<double>(copied), storage);
     }
     std::sort(found.begin(), found.end());
     std::vector<std::size_t> products;
@@ -208,19 +209,19 @@ class Planner {
   Tried plan_with(std::size_t first) {
     PeakProfile& room = tried_room_;
     room = all_offloaded_;
-    for (const std::size_t storage : moved_)
-      room.move(storage);
+    for (const std::size_t storage : offloaded_)
+      room.offload(storage);
     Tried tried{{}, 0};
     std::size_t next = 0;  // among the offloaded ones
     BudgetPlan& plan = tried.plan;
     plan.actions.assign(profile_.storages.size(), Action::kKeep);
-    for (const std::size_t storage : moved_)
-      plan.actions[storage] = Action::kMove;
+    for (const std::size_t storage : offloaded_)
+      plan.actions[storage] = Action::kOffload;
     for (const std::size_t storage : recomputed_)
       plan.actions[storage] = Action::kRecompute;
     const auto put_back = [&](std::size_t until) {
       for (; next < until; ++next) {
-        const std::size_t storage = moved_[next];
+        const std::size_t storage = offloaded_[next];
         if (!room.keep(storage, budget_)) return;
         plan.actions[storage] = Action::kKeep;
       }
@@ -229,7 +230,7 @@ class Planner {
     tried.first = next;
     for (const std::size_t storage : recomputed_)
       if (room.keep(storage, budget_)) plan.actions[storage] = Action::kKeep;
-    put_back(moved_.size());
+    put_back(offloaded_.size());
     plan.least = Bytes{least_};
     complete(profile_, uses_, room, Bytes{budget_}, plan);
     return tried;
@@ -242,7 +243,7 @@ class Planner {
   PeakProfile tried_room_;  // reused by each try
   const std::uint64_t least_;
   // can only be offloaded and lowers a peak, the latest first
-  std::vector<std::size_t> moved_;
+  std::vector<std::size_t> offloaded_;
   std::vector<std::size_t> recomputed_;  // the most expensive first
   const Uses uses_;
   std::map<std::size_t, BudgetPlan> tried_;
@@ -266,7 +267,7 @@ BudgetPlan plan_with(const StepProfile& profile, std::vector<Action> actions, By
   plan.least = least_peak(profile);
   plan.actions = std::move(actions);
   PeakProfile room(profile, plan.actions);
-  complete(profile, Uses(room.wanted(), profile.places()), room, budget, plan);
+  complete(profile, Uses(room.wanted(), profile.events()), room, budget, plan);
   return plan;
 }
 

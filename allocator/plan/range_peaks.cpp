@@ -12,8 +12,8 @@ RangePeaks::RangePeaks(const std::vector<std::uint64_t>& values) : count_(values
   while (leaves_ < count_)
     leaves_ *= 2;
   nodes_.resize(2 * leaves_);
-  for (std::size_t place = 0; place < count_; ++place)
-    nodes_[leaves_ + place].most = static_cast<std::int64_t>(values[place]);
+  for (std::size_t index = 0; index < count_; ++index)
+    nodes_[leaves_ + index].most = static_cast<std::int64_t>(values[index]);
   for (std::size_t node = leaves_ - 1; node > 0; --node)
     settle(node);
 }
@@ -82,13 +82,13 @@ std::size_t RangePeaks::free_since(std::size_t from, std::size_t to, std::uint64
 // NOLINTNEXTLINE(misc-no-recursion): as deep as the tree
 std::size_t RangePeaks::last_above(std::size_t node,
                                    std::size_t first,
-                                   std::size_t places,
+                                   std::size_t count,
                                    std::size_t to,
                                    std::int64_t limit) const {
   if (first >= to || nodes_[node].most <= limit) return 0;
-  if (places == 1) return first + 1;
+  if (count == 1) return first + 1;
   const std::int64_t below = limit - nodes_[node].added;
-  const std::size_t half = places / 2;
+  const std::size_t half = count / 2;
   const std::size_t right = last_above(2 * node + 1, first + half, half, to, below);
   return right != 0 ? right : last_above(2 * node, first, half, to, below);
 }

@@ -8,7 +8,7 @@
 namespace spillway {
 
 /// An array of numbers with addition over a range and maximum over a range: a segment tree, each
-/// call O(log n). Ranges are from <= place < to. Every number must stay between zero and 2^62.
+/// call O(log n). Ranges are from <= index < to. Every number must stay between zero and 2^62.
 class RangePeaks {
  public:
   explicit RangePeaks(const std::vector<std::uint64_t>& values);
@@ -45,7 +45,7 @@ class RangePeaks {
   void settle(std::size_t node);
   [[nodiscard]] std::size_t last_above(std::size_t node,
                                        std::size_t first,
-                                       std::size_t places,
+                                       std::size_t count,
                                        std::size_t to,
                                        std::int64_t limit) const;
 

@@ -50,22 +50,22 @@ RatioChooser::Choice RatioChooser::choose(Bytes size, std::optional<std::uint64_
 
   while (!waiting_.empty() && fits(sites_[waiting_.front()].size)) {
     Site& first = sites_[waiting_.front()];
-    first.choice = Choice::kMove;
-    moved_bytes_ += first.size;
+    first.choice = Choice::kOffload;
+    offloaded_bytes_ += first.size;
     due_.push_back(waiting_.front());
     waiting_.pop_front();
   }
-  if (!known && fits(size)) choice = Choice::kMove;
-  if (known && choice == Choice::kMove && !(waiting_.empty() && fits(size))) {
+  if (!known && fits(size)) choice = Choice::kOffload;
+  if (known && choice == Choice::kOffload && !(waiting_.empty() && fits(size))) {
     choice = Choice::kWait;
     waiting_.push_back(index);
   }
-  if (choice == Choice::kMove) moved_bytes_ += size;
+  if (choice == Choice::kOffload) offloaded_bytes_ += size;
 
   const bool equal = node && node == node_;
-  const std::size_t place = index == 0 ? 0 : sites_.back().place + (equal ? 0 : 1);
+  const std::size_t node_index = index == 0 ? 0 : sites_.back().node_index + (equal ? 0 : 1);
   node_ = node;
-  sites_.push_back({size, place, choice});
+  sites_.push_back({size, node_index, choice});
   return choice;
 }
 
@@ -86,20 +86,20 @@ void RatioChooser::narrow_candidates(Bytes size) {
 }
 
 RatioChooser::Choice RatioChooser::planned_choice(std::size_t index) const {
-  bool held = true;
+  bool referenced_elsewhere = true;
   for (const Shape* const shape : candidates_) {
-    if ((*shape)[index].moves) return Choice::kMove;
-    held = held && (*shape)[index].held;
+    if ((*shape)[index].offload) return Choice::kOffload;
+    referenced_elsewhere = referenced_elsewhere && (*shape)[index].referenced_elsewhere;
   }
-  return held ? Choice::kReferencedElsewhere : Choice::kKeep;
+  return referenced_elsewhere ? Choice::kReferencedElsewhere : Choice::kKeep;
 }
 
-void RatioChooser::not_moved(std::size_t index) {
+void RatioChooser::not_offloaded(std::size_t index) {
   SPILLWAY_CHECK(index < sites_.size());
   Site& site = sites_[index];
-  if (site.choice != Choice::kMove) return;
+  if (site.choice != Choice::kOffload) return;
   site.choice = Choice::kKeep;
-  moved_bytes_ -= site.size;
+  offloaded_bytes_ -= site.size;
 }
 
 bool RatioChooser::alive_at_unpack(std::size_t index) {
@@ -108,9 +108,9 @@ bool RatioChooser::alive_at_unpack(std::size_t index) {
   return sites_[index].choice != Choice::kReferencedElsewhere;
 }
 
-void RatioChooser::not_held(std::size_t index) {
+void RatioChooser::unreferenced(std::size_t index) {
   SPILLWAY_CHECK(index < sites_.size());
-  sites_[index].not_held = true;
+  sites_[index].unreferenced = true;
 }
 
 void RatioChooser::used_at_once(std::size_t index) {
@@ -144,15 +144,15 @@ void RatioChooser::end_step() {
 
 void RatioChooser::Planned::learn(const Site& seen) {
   size = seen.size;
-  place = seen.place;
+  node_index = seen.node_index;
   at_once = seen.at_once;
-  if (held && seen.not_held && !seen.alive) {
-    held = false;
+  if (referenced_elsewhere && seen.unreferenced && !seen.alive) {
+    referenced_elsewhere = false;
     in_a_row = 0;
     needed = std::min(2 * needed, kMaxInARow);
-  } else if (!held) {
+  } else if (!referenced_elsewhere) {
     in_a_row = seen.alive ? in_a_row + 1 : 0;
-    held = in_a_row >= needed;
+    referenced_elsewhere = in_a_row >= needed;
   }
 }
 
@@ -163,7 +163,7 @@ void RatioChooser::abandon_step() {
   candidates_.clear();
   node_.reset();
   seen_bytes_ = Bytes{};
-  moved_bytes_ = Bytes{};
+  offloaded_bytes_ = Bytes{};
 }
 
 void RatioChooser::make_plan(Shape& shape) const {
@@ -171,21 +171,22 @@ void RatioChooser::make_plan(Shape& shape) const {
   Bytes largest;
   std::vector<Planned*> order;
   for (Planned& site : shape) {
-    site.moves = false;
-    if (site.held) continue;
+    site.offload = false;
+    if (site.referenced_elsewhere) continue;
     offloadable += site.size;
     largest = std::max(largest, site.size);
     order.push_back(&site);
   }
   std::stable_sort(order.begin(), order.end(), [](const Planned* left, const Planned* right) {
-    return left->place != right->place ? left->place < right->place : left->size > right->size;
+    return left->node_index != right->node_index ? left->node_index < right->node_index
+                                                 : left->size > right->size;
   });
   // Skipped storages did not fit: the rest of the share is smaller than each of them, and so than
   // the largest storage.
   Bytes rest = ratio_.share_of(offloadable);
   const auto take = [&](Planned& site) {
     if (site.size > rest) return;
-    site.moves = true;
+    site.offload = true;
     rest -= site.size;
   };
   for (Planned* const site : order) {

@@ -58,7 +58,7 @@ class RatioChooser {
   enum class Choice {
     kKeep,  // the ratio is met without it
     kWait,  // it stays until take_due() returns it, then it is offloaded
-    kMove,
+    kOffload,
     // still allocated at its unpack in an earlier step of this shape: offloading it
     kReferencedElsewhere,
     // frees nothing
@@ -78,12 +78,12 @@ class RatioChooser {
 
   /// The storage with that index could not be offloaded (no host memory, or it has ended): it
   /// stays, and counts as seen.
-  void not_moved(std::size_t index);
+  void not_offloaded(std::size_t index);
   /// The storage with that index was still allocated when it was unpacked. True if that is new for
   /// its shape.
   bool alive_at_unpack(std::size_t index);
   /// It had no other reference when it was unpacked, although it was kept as referenced elsewhere.
-  void not_held(std::size_t index);
+  void unreferenced(std::size_t index);
   /// It was used again before another node saved or used a storage: offloading it has only costs.
   void used_at_once(std::size_t index);
   /// Closes the step: creates or confirms the plan for its shape.
@@ -95,7 +95,7 @@ class RatioChooser {
 
   [[nodiscard]] Bytes seen_bytes() const { return seen_bytes_; }  // offloadable, in this step
 
-  [[nodiscard]] Bytes offloaded_bytes() const { return moved_bytes_; }  // offloaded among them
+  [[nodiscard]] Bytes offloaded_bytes() const { return offloaded_bytes_; }  // offloaded among them
 
   /// Whether this step matches a known one so far.
   [[nodiscard]] bool planned() const { return !candidates_.empty(); }
@@ -103,26 +103,26 @@ class RatioChooser {
   [[nodiscard]] Bytes size(std::size_t index) const { return sites_[index].size; }
 
   /// A number that only the storages of one node share.
-  [[nodiscard]] std::size_t place(std::size_t index) const { return sites_[index].place; }
+  [[nodiscard]] std::size_t node_index(std::size_t index) const { return sites_[index].node_index; }
 
   [[nodiscard]] std::uint64_t mismatches() const { return mismatches_; }
 
  private:
   struct Site {
     Bytes size;
-    std::size_t place = 0;  // counts the nodes
+    std::size_t node_index = 0;  // counts the nodes
     Choice choice = Choice::kKeep;
     bool alive = false;
-    bool not_held = false;
+    bool unreferenced = false;
     bool at_once = false;
   };
 
   /// A storage of a known shape.
   struct Planned {
     Bytes size;
-    std::size_t place = 0;
-    bool moves = false;
-    bool held = false;
+    std::size_t node_index = 0;
+    bool offload = false;
+    bool referenced_elsewhere = false;
     bool at_once = false;
     /// The number of consecutive steps in which it was referenced elsewhere, and the number that
     /// decides it: one, doubled after each wrong decision.
@@ -139,7 +139,7 @@ class RatioChooser {
   [[nodiscard]] Choice planned_choice(std::size_t index) const;
 
   [[nodiscard]] bool fits(Bytes size) const {
-    return moved_bytes_ + size <= ratio_.share_of(seen_bytes_);
+    return offloaded_bytes_ + size <= ratio_.share_of(seen_bytes_);
   }
 
   void make_plan(Shape& shape) const;
@@ -150,7 +150,7 @@ class RatioChooser {
   std::vector<std::size_t> due_;
   std::optional<std::uint64_t> node_;  // of the last storage
   Bytes seen_bytes_;
-  Bytes moved_bytes_;
+  Bytes offloaded_bytes_;
   std::uint64_t mismatches_ = 0;
   std::list<Shape> shapes_;         // the most recently used first
   std::vector<Shape*> candidates_;  // shapes that match this step so far

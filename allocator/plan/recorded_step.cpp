@@ -6,7 +6,7 @@
 namespace spillway {
 
 RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages(count) {
-  edges = {0, curve.live.size(), std::min(curve.tail, curve.live.size())};
+  edges = {0, curve.allocated.size(), std::min(curve.optimizer_begin, curve.allocated.size())};
   for (const StepCurve::Absence& offloaded : curve.absences) {
     edges.push_back(offloaded.from);
     edges.push_back(offloaded.to);
@@ -18,12 +18,12 @@ RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages
   }
   std::sort(edges.begin(), edges.end());
   edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
-  const auto index_of = [&](std::size_t place) {
-    return static_cast<std::size_t>(std::lower_bound(edges.begin(), edges.end(), place) -
+  const auto index_of = [&](std::size_t event) {
+    return static_cast<std::size_t>(std::lower_bound(edges.begin(), edges.end(), event) -
                                     edges.begin());
   };
-  const auto at = [&](std::size_t place) {
-    return curve.live.begin() + static_cast<std::ptrdiff_t>(place);
+  const auto at = [&](std::size_t event) {
+    return curve.allocated.begin() + static_cast<std::ptrdiff_t>(event);
   };
 
   for (std::size_t edge = 0; edge + 1 < edges.size(); ++edge)
@@ -43,28 +43,28 @@ RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages
   });
   besides = curve.besides;
   besides.resize(count);
-  begin = Bytes{curve.live.empty() ? 0 : curve.live.front()};
-  tail = index_of(std::min(curve.tail, curve.live.size()));
+  begin = Bytes{curve.allocated.empty() ? 0 : curve.allocated.front()};
+  optimizer_begin = index_of(std::min(curve.optimizer_begin, curve.allocated.size()));
   edges.pop_back();
 }
 
-void RecordedStep::begin_with(Bytes live) {
-  for (std::size_t place = 0; place < std::min(tail, peaks.size()); ++place)
-    peaks[place] += (live - begin).count();
-  begin = live;
+void RecordedStep::begin_with(Bytes allocated) {
+  for (std::size_t event = 0; event < std::min(optimizer_begin, peaks.size()); ++event)
+    peaks[event] += (allocated - begin).count();
+  begin = allocated;
 }
 
 void RecordedStep::needed_less(Bytes by) {
-  for (std::size_t place = 0; place < std::min(tail, peaks.size()); ++place)
-    peaks[place] -= std::min(peaks[place], by.count());
+  for (std::size_t event = 0; event < std::min(optimizer_begin, peaks.size()); ++event)
+    peaks[event] -= std::min(peaks[event], by.count());
 }
 
 Bytes RecordedStep::most() const {
   return Bytes{peaks.empty() ? 0 : *std::max_element(peaks.begin(), peaks.end())};
 }
 
-std::size_t RecordedStep::place_of(std::size_t curve_place) const {
-  const auto next = std::upper_bound(edges.begin(), edges.end(), curve_place);
+std::size_t RecordedStep::event_of(std::size_t curve_event) const {
+  const auto next = std::upper_bound(edges.begin(), edges.end(), curve_event);
   return next == edges.begin() ? 0 : static_cast<std::size_t>(next - edges.begin()) - 1;
 }
 

@@ -30,15 +30,15 @@ struct RecordedStep {
   /// By storage the bytes that its recomputation needs in addition to its result.
   std::vector<std::uint64_t> besides;
   std::size_t storages = 0;
-  Bytes begin{};         // allocated when it began
-  std::size_t tail = 0;  // the first event of the optimizer phase
+  Bytes begin{};                    // allocated when it began
+  std::size_t optimizer_begin = 0;  // the first event of the optimizer phase
 
   RecordedStep() = default;
   RecordedStep(const StepCurve& curve, std::size_t storages);
 
   /// Converts the recording to one that began with more allocated bytes. Its optimizer phase
   /// allocated them, so the next step begins with them.
-  void begin_with(Bytes live);
+  void begin_with(Bytes allocated);
   /// Corrects the recording after a step that began like that needed `by` bytes less before its
   /// optimizer phase. Some of the bytes that it began with were allocated before that phase, and
   /// are already part of `peaks`.
@@ -47,7 +47,7 @@ struct RecordedStep {
   [[nodiscard]] Bytes most() const;
 
   /// The event that contains that event of the curve.
-  [[nodiscard]] std::size_t place_of(std::size_t curve_place) const;
+  [[nodiscard]] std::size_t event_of(std::size_t curve_event) const;
 };
 
 }  // namespace spillway

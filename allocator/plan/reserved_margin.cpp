@@ -35,35 +35,36 @@ Bytes PredictedReserved::spare(Bytes budget, std::size_t storages) const {
 }
 
 Bytes PredictedReserved::between(Bytes budget, std::size_t storages) const {
-  const std::uint64_t made = budget.count() - std::min(budget.count(), memory_->live.count());
+  const std::uint64_t made = budget.count() - std::min(budget.count(), memory_->allocated.count());
   const std::uint64_t share = std::min(budget.count() / kBetween, made / kBetweenMade);
   return Bytes{std::min(share, storages * memory_->page.count())};
 }
 
-Bytes PredictedReserved::between_with(Bytes live, std::size_t storages) const {
+Bytes PredictedReserved::between_with(Bytes allocated, std::size_t storages) const {
   // Any of the bounds may be the smallest.
-  const std::uint64_t bytes = (live + memory_->stranded).count();
-  const std::uint64_t made = bytes - std::min(bytes, memory_->live.count());
+  const std::uint64_t bytes = (allocated + memory_->stranded).count();
+  const std::uint64_t made = bytes - std::min(bytes, memory_->allocated.count());
   const std::uint64_t share = std::min(bytes / (kBetween - 1), made / (kBetweenMade - 1)) + 1;
   return Bytes{std::min(share, storages * memory_->page.count())};
 }
 
-Bytes PredictedReserved::budget_leaving(Bytes live, std::size_t storages) const {
-  return memory_ ? live + memory_->stranded + between_with(live, storages) : live;
+Bytes PredictedReserved::budget_leaving(Bytes allocated, std::size_t storages) const {
+  return memory_ ? allocated + memory_->stranded + between_with(allocated, storages) : allocated;
 }
 
-Bytes PredictedReserved::budget_for(Bytes live, std::size_t storages) const {
-  if (!memory_) return live;
-  return budget_leaving(live, storages) + Bytes{between_with(live, storages).count() / kSpareShare};
+Bytes PredictedReserved::budget_for(Bytes allocated, std::size_t storages) const {
+  if (!memory_) return allocated;
+  return budget_leaving(allocated, storages) +
+         Bytes{between_with(allocated, storages).count() / kSpareShare};
 }
 
-bool ReservedMargin::lacks(Bytes lacking, Bytes budget, bool least) {
+bool ReservedMargin::observe_shortfall(Bytes shortfall, Bytes budget, bool least) {
   if (chosen_ || least) return false;
-  known_ = bytes_ + lacking + Bytes{budget.count() / kAlikeShare};
+  known_ = bytes_ + shortfall + Bytes{budget.count() / kAlikeShare};
   return true;
 }
 
-bool ReservedMargin::held(Bytes most, Bytes budget, bool least) {
+bool ReservedMargin::observe(Bytes most, Bytes budget, bool least) {
   if (chosen_) return false;
   if (most <= budget) {
     note(most);
@@ -87,16 +88,17 @@ void ReservedMargin::note(Bytes most) {
   if (tried_.empty() || tried_.back().margin != bytes_) {
     tried_.push_back({bytes_, most});
   } else {
-    tried_.back().held = std::min(tried_.back().held, most);
+    tried_.back().reserved = std::min(tried_.back().reserved, most);
   }
 }
 
 Bytes ReservedMargin::best(Bytes alike) const {
-  Bytes least = tried_.front().held;
+  Bytes least = tried_.front().reserved;
   for (const Tried& each : tried_)
-    least = std::min(least, each.held);
-  const auto found = std::find_if(
-      tried_.begin(), tried_.end(), [&](const Tried& each) { return each.held <= least + alike; });
+    least = std::min(least, each.reserved);
+  const auto found = std::find_if(tried_.begin(), tried_.end(), [&](const Tried& each) {
+    return each.reserved <= least + alike;
+  });
   return found->margin;
 }
 

@@ -15,9 +15,9 @@ class PredictedReserved {
  public:
   /// A device's memory at the beginning of a step.
   struct Memory {
-    Bytes stranded;  // free, but too fragmented for use
-    Bytes live;      // allocated beyond the step
-    Bytes page;      // granularity of physical memory
+    Bytes stranded;   // free, but too fragmented for use
+    Bytes allocated;  // allocated beyond the step
+    Bytes page;       // granularity of physical memory
   };
 
   /// No prediction: the budget does not limit reserved bytes.
@@ -30,17 +30,17 @@ class PredictedReserved {
   [[nodiscard]] Bytes margin(Bytes budget, std::size_t storages) const;
   /// The uncertainty of margin().
   [[nodiscard]] Bytes spare(Bytes budget, std::size_t storages) const;
-  /// The smallest budget whose margin() leaves `live` bytes.
-  [[nodiscard]] Bytes budget_leaving(Bytes live, std::size_t storages) const;
-  /// The smallest budget predicted to fit a step that needs `live` bytes: its margin() leaves that
-  /// many, plus half of the predicted fragmentation.
-  [[nodiscard]] Bytes budget_for(Bytes live, std::size_t storages) const;
+  /// The smallest budget whose margin() leaves `allocated` bytes.
+  [[nodiscard]] Bytes budget_leaving(Bytes allocated, std::size_t storages) const;
+  /// The smallest budget predicted to fit a step that needs `allocated` bytes: its margin() leaves
+  /// that many, plus half of the predicted fragmentation.
+  [[nodiscard]] Bytes budget_for(Bytes allocated, std::size_t storages) const;
 
  private:
   // The following require memory_.
   /// Predicted fragmentation within that budget, or with that many allocated bytes.
   [[nodiscard]] Bytes between(Bytes budget, std::size_t storages) const;
-  [[nodiscard]] Bytes between_with(Bytes live, std::size_t storages) const;
+  [[nodiscard]] Bytes between_with(Bytes allocated, std::size_t storages) const;
 
   std::optional<Memory> memory_;
 };
@@ -57,19 +57,20 @@ class ReservedMargin {
   /// unless a margin was chosen from measurements.
   void plan(Bytes foreseen) { bytes_ = chosen_ ? known_ : std::max(known_, foreseen); }
 
-  /// The placement of a plan lacks `lacking` bytes. True if the next plan needs another margin.
-  bool lacks(Bytes lacking, Bytes budget, bool least);
+  /// The placement of a plan needs `shortfall` bytes more. True if the next plan needs another
+  /// margin.
+  bool observe_shortfall(Bytes shortfall, Bytes budget, bool least);
 
   /// A step that followed a plan for `budget` minus bytes() had a peak of `most` reserved bytes.
   /// `least`: no plan needs less. True if the next plan needs another margin. The margin grows
   /// after several consecutive steps above the budget. If the least plan also keeps exceeding it,
   /// the smallest margin with the lowest measured peak is chosen.
-  bool held(Bytes most, Bytes budget, bool least);
+  bool observe(Bytes most, Bytes budget, bool least);
 
  private:
   struct Tried {
     Bytes margin;
-    Bytes held;
+    Bytes reserved;
   };
 
   void note(Bytes most);

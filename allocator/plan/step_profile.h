@@ -38,18 +38,18 @@ struct StepProfile {
 
   explicit StepProfile(RecordedStep recorded) : memory(std::move(recorded)) {}
 
-  [[nodiscard]] std::size_t places() const { return memory.peaks.size(); }
+  [[nodiscard]] std::size_t events() const { return memory.peaks.size(); }
 
   /// Whether its times are known. Without them a plan still respects the budget.
   [[nodiscard]] bool timed() const {
-    return seconds.size() == places() && link.out > 0 && link.in > 0;
+    return seconds.size() == events() && link.out > 0 && link.in > 0;
   }
 
   RecordedStep memory;
   std::vector<Storage> storages{};
   /// Compute time of each event, without copies, waits and recomputation; empty if unknown.
   std::vector<double> seconds{};
-  std::size_t turn = 0;  // first event of the backward pass
+  std::size_t boundary = 0;  // first event of the backward pass
   /// Memory can be reused as soon as its copy out is queued. If not, plans do not offload storages
   /// that the recorded step recomputed, because offloading would free them later.
   bool free_at_once = true;
@@ -59,7 +59,7 @@ struct StepProfile {
 /// The action for a storage between the forward and backward pass.
 enum class Action : std::uint8_t {
   kKeep,
-  kMove,       // offload to the host, then fetch
+  kOffload,    // offload to the host, then fetch
   kRecompute,  // release, then recompute
 };
 

@@ -14,7 +14,7 @@ std::vector<double> seconds_of(const RecordedStep& step, const StepTimes& times)
   std::vector<double> seconds(step.peaks.size());
   for (std::size_t mark = 0; mark < times.marks.size(); ++mark) {
     const double next = mark + 1 < times.marks.size() ? times.marks[mark + 1].seconds : times.end;
-    seconds[step.place_of(times.marks[mark].place)] +=
+    seconds[step.event_of(times.marks[mark].place)] +=
         std::max(0.0, next - times.marks[mark].seconds);
   }
   return seconds;
@@ -52,7 +52,7 @@ std::vector<Anchor> in_order(const std::vector<Anchor>& anchors) {
 }
 
 /// The times of the marks of `recorded` in `seen`, followed by the end.
-std::vector<double> places_in(const StepTimes& recorded, const StepTimes& seen) {
+std::vector<double> times_in(const StepTimes& recorded, const StepTimes& seen) {
   const auto name = [](const StepTimes::Mark& mark) {
     return std::pair(mark.storage, mark.wanted);
   };
@@ -73,19 +73,19 @@ std::vector<double> places_in(const StepTimes& recorded, const StepTimes& seen) 
   const auto before = [&](std::size_t mark) {
     return mark == end ? recorded.end : recorded.marks[mark].seconds;
   };
-  std::vector<double> places;
+  std::vector<double> aligned;
   Anchor left{0, 0};
   for (const Anchor& right : anchors) {
     const double length = before(right.mark) - before(left.mark);
     const double share = length > 0 ? (right.seconds - left.seconds) / length : 0;
-    while (places.size() < right.mark) {
-      const double place = left.seconds + share * (before(places.size()) - before(left.mark));
-      places.push_back(std::min(right.seconds, place));  // rounding up would move it past the mark
+    while (aligned.size() < right.mark) {
+      const double time = left.seconds + share * (before(aligned.size()) - before(left.mark));
+      aligned.push_back(std::min(right.seconds, time));  // rounding up would move it past the mark
     }
     left = right;
   }
-  places.push_back(seen.end);
-  return places;
+  aligned.push_back(seen.end);
+  return aligned;
 }
 
 }  // namespace
@@ -97,14 +97,14 @@ double median(std::vector<double> values) {
 }
 
 StepTimes typical(const StepTimes& recorded, const std::vector<StepTimes>& seen) {
-  std::vector<std::vector<double>> places;
-  places.reserve(seen.size());
+  std::vector<std::vector<double>> aligned;
+  aligned.reserve(seen.size());
   for (const StepTimes& each : seen)
-    places.push_back(places_in(recorded, each));
+    aligned.push_back(times_in(recorded, each));
   const auto at = [&](std::size_t mark) {
     std::vector<double> seconds;
-    seconds.reserve(places.size());
-    for (const std::vector<double>& each : places)
+    seconds.reserve(aligned.size());
+    for (const std::vector<double>& each : aligned)
       seconds.push_back(each[mark]);
     return median(std::move(seconds));
   };
@@ -130,8 +130,8 @@ StepProfile profile_of(RecordedStep step,
                        const StepTimes* times) {
   StepProfile profile(std::move(step));
   const RecordedStep& memory = profile.memory;
-  const std::size_t none = profile.places();
-  profile.turn = none;
+  const std::size_t none = profile.events();
+  profile.boundary = none;
   for (std::size_t storage = 0; storage < sizes.size(); ++storage) {
     StepProfile::Storage& known = profile.storages.emplace_back();
     known.bytes = sizes[storage].count();
@@ -143,16 +143,17 @@ StepProfile profile_of(RecordedStep step,
     StepProfile::Storage& known = profile.storages[offloaded.storage];
     known.saved = offloaded.from;
     known.wanted = offloaded.to;
-    profile.turn = std::min(profile.turn, offloaded.to);
+    profile.boundary = std::min(profile.boundary, offloaded.to);
   }
   if (times == nullptr) return profile;
   if (none > 0) profile.seconds = seconds_of(memory, *times);
   profile.link = times->link;
-  if (times->turn) profile.turn = std::min(profile.turn, memory.place_of(*times->turn));
+  if (times->boundary)
+    profile.boundary = std::min(profile.boundary, memory.event_of(*times->boundary));
   for (std::size_t storage = 0; storage < sizes.size(); ++storage) {
     StepProfile::Storage& known = profile.storages[storage];
     if (storage < times->saved.size())
-      known.saved = std::min(known.saved, memory.place_of(times->saved[storage]));
+      known.saved = std::min(known.saved, memory.event_of(times->saved[storage]));
     if (known.recompute && storage < times->recompute.size())
       known.recompute = times->recompute[storage];
   }

@@ -22,11 +22,11 @@ struct StepTimes {
     bool wanted = false;  // used, not saved
   };
 
-  std::vector<Mark> marks{};          // in order
-  double end = 0;                     // end of the backward pass
-  std::optional<std::size_t> turn{};  // first event with a use of a saved storage
-  std::vector<std::size_t> saved{};   // event index by storage
-  std::vector<double> recompute{};    // seconds, by storage
+  std::vector<Mark> marks{};              // in order
+  double end = 0;                         // end of the backward pass
+  std::optional<std::size_t> boundary{};  // first event with a use of a saved storage
+  std::vector<std::size_t> saved{};       // event index by storage
+  std::vector<double> recompute{};        // seconds, by storage
   LinkRates link{};
 };
 

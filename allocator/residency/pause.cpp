@@ -30,7 +30,7 @@ void sort_by_address(PauseManager::Blocks& blocks) {
 Result<PauseManager::Blocks> PauseManager::begin_pause(std::span<const TagId> tags,
                                                        Contents contents) {
   Blocks blocks;
-  // While the blocks are held, no address gets another owner and no memory is released.
+  // While the blocks are pinned, no address gets another owner and no memory is released.
   for (const HeapBlockInfo& block : heap_.pin_blocks(tags, false))
     blocks.push_back({block.at, block.tag, block.requested, {}, {}, block.shared});
   sort_by_address(blocks);
@@ -70,11 +70,11 @@ Result<driver::Fence> PauseManager::copy_out(Blocks& blocks) {
   for (Block& block : blocks)
     copies.push_back({block.at, &*block.copy});
   if (copies.empty()) return driver::Fence{};
-  SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence moved,
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence copied,
                             copies_.to_host(copies, copies_.out_stream()));
   for (Block& block : blocks)
-    block.moved = moved;
-  return moved;
+    block.copied = copied;
+  return copied;
 }
 
 Bytes PauseManager::finish_pause(Blocks blocks) {
@@ -96,7 +96,7 @@ void PauseManager::cancel_pause(Blocks blocks) {
   const std::vector<driver::DevicePtr> all = addresses(blocks);
   for (Block& block : blocks) {
     // Its copy may still read it.
-    if (block.moved.set()) heap_.add_fence(block.at, block.moved);
+    if (block.copied.set()) heap_.add_fence(block.at, block.copied);
     drop_copy(std::move(block));
   }
   unpin(all);
@@ -110,15 +110,15 @@ Result<PauseManager::Blocks> PauseManager::begin_resume(std::span<const TagId> t
   return status;
 }
 
-/// Removes the blocks under `tags` from the accounting. `held` are the paused ones among them.
+/// Removes the blocks under `tags` from the accounting. `pinned` are the paused ones among them.
 PauseManager::Blocks PauseManager::take(std::span<const TagId> tags,
-                                        std::span<const HeapBlockInfo> held) {
+                                        std::span<const HeapBlockInfo> pinned) {
   Blocks blocks;
   Blocks gone;
   std::vector<driver::DevicePtr> leaving;
   {
     const Lock lock(mutex_);
-    for (const HeapBlockInfo& block : held) {
+    for (const HeapBlockInfo& block : pinned) {
       const auto known = paused_.find(block.at);
       if (known == paused_.end()) {
         leaving.push_back(block.at);  // its owner is about to free it
@@ -158,15 +158,15 @@ Status PauseManager::are_fetched(Blocks& blocks) {
 Status PauseManager::copy_in_sync(Blocks& blocks) {
   std::vector<CopyIn> copies;
   for (Block& block : blocks) {
-    if (block.copy) copies.push_back({&*block.copy, block.moved, block.at});
+    if (block.copy) copies.push_back({&*block.copy, block.copied, block.at});
   }
   if (copies.empty()) return {};
   // The memory has not been used since, so the copies need no order except after the copies out.
-  SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence moved,
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence copied,
                             copies_.to_device(copies, copies_.in_stream()));
   for (Block& block : blocks)
-    block.moved = moved;
-  return driver::Timeline::wait_sync(moved);
+    block.copied = copied;
+  return driver::Timeline::wait_sync(copied);
 }
 
 void PauseManager::finish_resume(Blocks blocks) {
@@ -226,7 +226,7 @@ void PauseManager::forget(driver::DevicePtr at) {
 }
 
 void PauseManager::drop_copy(Block block) {
-  if (block.copy) arena_.give(std::move(*block.copy), block.moved);
+  if (block.copy) arena_.give(std::move(*block.copy), block.copied);
 }
 
 void PauseManager::count(const Block& block) {

@@ -28,7 +28,7 @@ struct PauseStats {
   std::uint64_t blocks = 0;  // paused now
 };
 
-/// Takes the memory of live blocks offloaded, by tag, and brings it back at the same addresses:
+/// Releases the memory of allocated blocks, by tag, and restores it at the same addresses:
 /// quiescent memory (docs/invariants.md): the caller guarantees that no work uses the blocks in
 /// between. A block that is touched while it is paused faults.
 ///
@@ -53,7 +53,7 @@ class PauseManager {
     TagId tag = TagId::kUntagged;
     Bytes size;                    // as requested
     std::optional<HostSlot> copy;  // none if the contents are discarded
-    driver::Fence moved;           // the last copy, to either direction
+    driver::Fence copied;          // the last copy, to either direction
     bool shared = false;           // exported to other processes
   };
 
@@ -105,11 +105,11 @@ class PauseManager {
  private:
   Status leave(Blocks& blocks, Contents contents);
   Result<driver::Fence> copy_out(Blocks& blocks);
-  Blocks take(std::span<const TagId> tags, std::span<const HeapBlockInfo> held);
+  Blocks take(std::span<const TagId> tags, std::span<const HeapBlockInfo> pinned);
   Status are_fetched(Blocks& blocks);
   Status copy_in_sync(Blocks& blocks);
   void keep(Blocks blocks);
-  /// Ends the hold on these blocks. Those that their owners freed meanwhile are freed now, with
+  /// Unpins these blocks. Those that their owners freed meanwhile are freed now, with
   /// their copies.
   void unpin(std::span<const driver::DevicePtr> blocks);
   void forget(driver::DevicePtr at);

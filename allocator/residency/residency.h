@@ -45,7 +45,7 @@ struct Return {
   driver::DevicePtr destination;
 };
 
-/// Carries out moves of storages of quiescent memory (docs/invariants.md: no new work on the bytes
+/// Copies storages of quiescent memory (docs/invariants.md: no new work on the bytes
 /// can be issued while they are offloaded). Decides nothing.
 ///
 /// Threads: safe for different stashes; two threads must not use one stash at once.
@@ -81,7 +81,7 @@ class Residency {
   /// Marks the stash as offloaded again, or as resident; changes only the accounting.
   void set_offloaded(Stash& stash, bool offloaded);
 
-  /// Ends the stash: its slot goes back with the fences of its last copies (invariant 4).
+  /// Ends the stash: its slot is freed with the fences of its last copies (invariant 4).
   void drop(Stash stash);
 
   [[nodiscard]] ResidencyStats stats() const;

@@ -63,7 +63,7 @@ Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream str
   }
   if (curve_.on() && block.ok() && !size.zero()) curve_.born(heap_->find(block.value()).size);
   if (step_peaks_.on() && block.ok() && !size.zero()) {
-    step_peaks_.allocated(size, heap_->live(), Bytes{offloaded_.load()});
+    step_peaks_.allocated(size, heap_->allocated(), Bytes{offloaded_.load()});
   }
   if (LifetimeRecorder::on() && block.ok() && !size.zero()) {
     LifetimeRecorder::instance().born(device_.id,
@@ -85,7 +85,7 @@ bool DeviceRuntime::free(driver::DevicePtr at) {
   if (RunLog::on()) RunLog::instance().died(device_.id, at.address());
   if (curve_.on()) {
     const HeapBlockInfo block = heap_->find(at);
-    if (block.live && block.at == at) curve_.died(at.address(), block.size);
+    if (block.allocated && block.at == at) curve_.died(at.address(), block.size);
   }
   pauses_->freed(at);
   exports_->freed(at);
@@ -110,8 +110,8 @@ Status DeviceRuntime::set_limit(Limit which, Bytes limit) {
       fraction.zero() || absolute.zero() ? fraction + absolute : std::min(fraction, absolute);
   heap_->set_limit(hard);
   heap_->set_soft_limit(soft);
-  const Bytes held = heap_->held();
-  if ((!hard.zero() && held > hard) || (!soft.zero() && held > soft)) heap_->trim_sync();
+  const Bytes reserved = heap_->reserved();
+  if ((!hard.zero() && reserved > hard) || (!soft.zero() && reserved > soft)) heap_->trim_sync();
   return {};
 }
 
@@ -153,7 +153,7 @@ Status DeviceRuntime::enable_peer(DeviceId peer) {
 
 void DeviceRuntime::set_role(driver::DevicePtr at, TagId role) {
   const HeapBlockInfo block = heap_->find(at);
-  if (!block.live || block.tag == role || !is_role(tag_name(block.tag))) return;
+  if (!block.allocated || block.tag == role || !is_role(tag_name(block.tag))) return;
   heap_->retag(at, role);
   if (LifetimeRecorder::on()) {
     LifetimeRecorder::instance().retagged(device_.id, block.at.address(), role);

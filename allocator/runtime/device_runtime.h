@@ -138,7 +138,7 @@ class DeviceRuntime {
 
   /// Pauses tags that may be paused until the device can supply `size` more bytes; returns the
   /// paused tags.
-  /// Requires: the caller holds Evictable::turn.
+  /// Requires: the caller holds Evictable::operation_mutex.
   /// Stream: blocks the host.
   /// Errors: kOutOfDeviceMemory if the tags are too small; nothing is paused then.
   Result<std::vector<TagId>> evict_for(Bytes size);

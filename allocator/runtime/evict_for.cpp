@@ -28,7 +28,7 @@ bool gives_less(const Holder& left, const Holder& right) {
 std::vector<Holder> holders(const Heap& heap) {
   std::vector<Holder> all;
   for (const HeapTagInfo& tag : heap.tags()) {
-    if (tag.live <= tag.evicted || tag.tag == TagId::kUntagged) continue;
+    if (tag.allocated <= tag.evicted || tag.tag == TagId::kUntagged) continue;
     all.push_back({tag_name(tag.tag), {tag.tag}, heap.reclaimable({&tag.tag, 1})});
   }
   return all;
@@ -97,9 +97,9 @@ Bytes DeviceRuntime::missing(Bytes size) const {
   Bytes room = memory.value().free;
   Bytes beyond;  // the limit, which may be below the reserved bytes
   if (const Bytes limit = heap_->limit(); !limit.zero()) {
-    const Bytes held = heap_->held();
-    room = std::min(room, saturating_sub(limit, held));
-    if (held > limit) beyond = held - limit;
+    const Bytes reserved = heap_->reserved();
+    room = std::min(room, saturating_sub(limit, reserved));
+    if (reserved > limit) beyond = reserved - limit;
   }
   if (size > memory.value().total)
     return size;  // regardless of evictions; and sizes near 2^64 must not be rounded
@@ -173,15 +173,15 @@ Result<driver::DevicePtr> DeviceRuntime::allocate_under_pressure(Bytes size,
 Result<driver::DevicePtr> DeviceRuntime::allocate_by_eviction(Bytes size,
                                                               driver::Stream stream,
                                                               PoolId pool) {
-  const Lock turn(evictable_.turn());
+  const Lock operation(evictable_.operation_mutex());
   std::vector<TagId> paused;
   // Each round pauses at least one tag, or is the last.
   while (true) {
     // Tried first too: another thread may have made room while this one waited for the lock.
     auto block = heap_->allocate(size, stream, current_tag(), pool);
     if (block.ok() || block.status().code() != Code::kOutOfDeviceMemory) return block;
-    const Bytes lacking = missing(size);
-    if (!lacking.zero()) {
+    const Bytes shortfall = missing(size);
+    if (!shortfall.zero()) {
       const auto more = evict_for(size);
       if (more.ok()) {
         paused.insert(paused.end(), more.value().begin(), more.value().end());
@@ -193,7 +193,7 @@ Result<driver::DevicePtr> DeviceRuntime::allocate_by_eviction(Bytes size,
       pauses_->finish_resume(std::move(back).value());
     }
     return SPILLWAY_ERROR(Code::kOutOfDeviceMemory,
-                          block.status().detail() + "; " + advice(lacking));
+                          block.status().detail() + "; " + advice(shortfall));
   }
 }
 

@@ -32,10 +32,10 @@ class Evictable {
 
   /// Held while memory is paused or resumed: one operation at a time in a process. Locked before
   /// all other locks.
-  Mutex& turn() { return turn_; }
+  Mutex& operation_mutex() { return operation_mutex_; }
 
  private:
-  Mutex turn_;
+  Mutex operation_mutex_;
   mutable Mutex mutex_;
   std::vector<std::string> allowed_ SPILLWAY_GUARDED_BY(mutex_);
   std::vector<std::string> pinned_ SPILLWAY_GUARDED_BY(mutex_);

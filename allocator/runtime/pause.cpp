@@ -81,7 +81,7 @@ Result<PauseReport> Runtime::pause(const std::vector<PauseRequest>& requests) {
   for (const PauseRequest& request : requests) {
     SPILLWAY_RETURN_IF_ERROR(named(request.pattern));
   }
-  const Lock turn(evictable_.turn());
+  const Lock operation(evictable_.operation_mutex());
   std::vector<Part> parts;
   std::vector<std::string> patterns;
   for (const PauseRequest& request : requests) {
@@ -111,17 +111,17 @@ Result<PauseReport> Runtime::resume(const std::vector<std::string>& patterns) {
   for (const std::string& pattern : patterns) {
     SPILLWAY_RETURN_IF_ERROR(named(pattern));
   }
-  const Lock turn(evictable_.turn());
+  const Lock operation(evictable_.operation_mutex());
   // Memory being resumed must not be paused to make room for itself.
   for (const std::string& pattern : patterns)
     evictable_.pin(pattern);
-  auto resumed = resume_in_turn(patterns);
+  auto resumed = resume_locked(patterns);
   for (const std::string& pattern : patterns)
     evictable_.unpin(pattern);
   return resumed;
 }
 
-Result<PauseReport> Runtime::resume_in_turn(const std::vector<std::string>& patterns) {
+Result<PauseReport> Runtime::resume_locked(const std::vector<std::string>& patterns) {
   std::vector<Part> parts;
   for (DeviceRuntime* const device : made_devices()) {
     PauseManager& pauses = device->pauses();
@@ -154,14 +154,14 @@ Result<PauseReport> Runtime::resume_in_turn(const std::vector<std::string>& patt
 Result<PauseReport> Runtime::enter_resident(const std::string& pattern) {
   SPILLWAY_RETURN_IF_ERROR(usable());
   SPILLWAY_RETURN_IF_ERROR(named(pattern));
-  const Lock turn(evictable_.turn());
+  const Lock operation(evictable_.operation_mutex());
   const std::vector<DeviceRuntime*> devices = made_devices();
   evictable_.pin(pattern);
   const bool paused = std::any_of(devices.begin(), devices.end(), [&](DeviceRuntime* device) {
     return !matching({pattern}, device->pauses().tags()).empty();
   });
   if (!paused) return PauseReport{};
-  auto resumed = resume_in_turn({pattern});
+  auto resumed = resume_locked({pattern});
   if (!resumed.ok()) evictable_.unpin(pattern);
   return resumed;
 }

@@ -31,7 +31,7 @@ std::vector<std::pair<DeviceId, HeapBlockInfo>> allocated_blocks() {
     for (const HeapSegmentInfo& segment :
          Runtime::instance().device_if_made(each.device)->heap().segments()) {
       for (const HeapBlockInfo& block : segment.blocks)
-        if (block.live) blocks.emplace_back(each.device, block);
+        if (block.allocated) blocks.emplace_back(each.device, block);
     }
   }
   return blocks;
@@ -114,7 +114,7 @@ void RunLog::retagged(DeviceId device, std::uint64_t address, TagId tag) {
   JsonLine(state_->text, "retag").add(state_->time()).add(block).add(tagged);
 }
 
-void RunLog::moved(const Move& move) {
+void RunLog::offloaded(const Move& move) {
   if (in_forked_child()) return;
   {
     const Lock lock(mutex_);
@@ -178,7 +178,7 @@ void RunLog::tag_step_ended(TagId tag, const TagStepStats& step) {
   JsonLine line(state_->text, "tagstep");
   line.add(state_->time()).add(step.step).add(name).begin();
   line.member("offloadable", step.offloadable)
-      .member("moved", step.moved)
+      .member("moved", step.offloaded)
       .member("copied", step.copied)
       .member("fetched", step.fetched)
       .begin("stayed");

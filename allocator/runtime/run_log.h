@@ -71,7 +71,7 @@ class RunLog {
   };
 
   /// Logs the offload of a storage to a host copy. It counts as offloaded once its block is freed.
-  void moved(const Move& move);
+  void offloaded(const Move& move);
   /// Logs the fetch of a storage into a new block.
   void was_fetched(std::uint64_t storage, DeviceId device, std::uint64_t address);
   /// Logs that a storage is unreferenced.

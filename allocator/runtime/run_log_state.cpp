@@ -184,9 +184,9 @@ void RunLogState::write_page(const RuntimeStats& stats) {
     if (content.devices == StatsPageLayout::kMaxDevices) break;
     const Live known = bytes_[each.device];
     content.device.at(content.devices++) = {
-        ours ? (each.heap.live - each.heap.evicted).count() : known.now.count(),
+        ours ? (each.heap.allocated - each.heap.evicted).count() : known.now.count(),
         ours ? each.heap.allocated_peak.count() : known.peak.count(),
-        each.heap.held.count(),
+        each.heap.reserved.count(),
         (each.residency.offloaded + each.heap.evicted).count(),
         each.host.registered.count(),
         each.host.registered_peak.count(),
@@ -200,7 +200,7 @@ void RunLogState::write_page(const RuntimeStats& stats) {
     StatsPageLayout::Tag& tag = content.tag.at(content.tags++);
     const std::string name = shown_tag(each.tag);
     utf8_prefix(name, tag.name.size() - 1).copy(tag.name.data(), tag.name.size() - 1);
-    tag.moved = each.last.moved.count();
+    tag.offloaded = each.last.offloaded.count();
     tag.offloadable = each.last.offloadable.count();
     tag.stalls = stalls_[each.tag].count;
     tag.stalled = stalls_[each.tag].time;
@@ -223,9 +223,9 @@ void RunLogState::write_state(std::string_view kind, const RuntimeStats& stats) 
   for (const DeviceStats& each : stats.devices) {
     const Live known = bytes_[each.device];
     line.begin(std::to_string(static_cast<int>(each.device)))
-        .member("live", ours ? each.heap.live : known.now)
+        .member("live", ours ? each.heap.allocated : known.now)
         .member("allocated_peak", ours ? each.heap.allocated_peak : known.peak)
-        .member("held", each.heap.held)
+        .member("held", each.heap.reserved)
         .member("reserved_peak", each.heap.reserved_peak)
         .member("evicted", each.heap.evicted)
         .member("offloaded", each.residency.offloaded)

@@ -103,7 +103,7 @@ DeviceRuntime* Runtime::device_if_made(DeviceId id) {
 DeviceRuntime* Runtime::owner(driver::DevicePtr at) {
   if (in_forked_child()) return nullptr;
   for (DeviceRuntime* const device : made_devices()) {
-    if (device->heap().find(at).live) return device;
+    if (device->heap().find(at).allocated) return device;
   }
   return nullptr;
 }
@@ -215,7 +215,7 @@ Decision Runtime::decide(TagId tag, DeviceId device, const Storage& storage) {
   shape_ += hash_of(tag, storage.size);
   use_locked(tag, *found);
   decision.site = {tag, device, step_};
-  decision.move = choose_locked(*found, decision, storage);
+  decision.offload = choose_locked(*found, decision, storage);
   return decision;
 }
 
@@ -238,8 +238,8 @@ bool Runtime::choose_by_budget_locked(Tag& tag, Decision& decision, const Storag
     const Heap& heap = device->second->heap();
     if (heap.peak_reserved_following_plan()) chooser.frees_at_once();
     const auto stranded = heap.stranded_at_target();
-    const Bytes live = device->second->curve().allocated_at_begin();
-    chooser.foresee(stranded ? PredictedReserved({*stranded, live, heap.granularity()})
+    const Bytes allocated = device->second->curve().allocated_at_begin();
+    chooser.foresee(stranded ? PredictedReserved({*stranded, allocated, heap.granularity()})
                              : PredictedReserved());
   }
   const Action action = chooser.choose(
@@ -250,7 +250,7 @@ bool Runtime::choose_by_budget_locked(Tag& tag, Decision& decision, const Storag
   if (!decision.recompute) tag.step.offloadable += storage.size;
   decision.known = chooser.planned();
   decision.recording = chooser.recording();
-  return action == Action::kMove;
+  return action == Action::kOffload;
 }
 
 bool Runtime::choose_locked(Tag& tag, Decision& decision, const Storage& storage) {
@@ -258,7 +258,7 @@ bool Runtime::choose_locked(Tag& tag, Decision& decision, const Storage& storage
   Site& site = decision.site;
   const RatioChooser::Choice choice = tag.chooser.choose(storage.size, storage.node);
   site.index = tag.chooser.seen() - 1;
-  site.held = choice == RatioChooser::Choice::kReferencedElsewhere;
+  site.referenced_elsewhere = choice == RatioChooser::Choice::kReferencedElsewhere;
   decision.waits = choice == RatioChooser::Choice::kWait;
   decision.known = tag.chooser.planned();
   // They are offloaded after all if the device has no room.
@@ -272,17 +272,17 @@ bool Runtime::choose_locked(Tag& tag, Decision& decision, const Storage& storage
   }
   last_saved_ = site;
   undisturbed_.store(true, std::memory_order_relaxed);
-  if (site.held) {
+  if (site.referenced_elsewhere) {
     tag.step.skip(SkipReason::kReferencedElsewhere, storage.size);
   } else {
     tag.step.offloadable += storage.size;
   }
-  if (stays && choice == RatioChooser::Choice::kMove) {
+  if (stays && choice == RatioChooser::Choice::kOffload) {
     tag.step.skip(SkipReason::kCannotHelp, storage.size);
     decision.waits = true;
     return false;
   }
-  return choice == RatioChooser::Choice::kMove;
+  return choice == RatioChooser::Choice::kOffload;
 }
 
 }  // namespace spillway

@@ -33,13 +33,13 @@ struct Site {
   std::uint64_t step = 0;
   std::size_t index = 0;
   bool watched = false;  // it reports to the device's curve
-  // it stays because it was referenced elsewhere; the handle calls not_held()
-  bool held = false;
+  // it stays because it was referenced elsewhere; the handle calls unreferenced()
+  bool referenced_elsewhere = false;
 };
 
 /// The action for one storage that autograd saves.
 struct Decision {
-  bool move = false;
+  bool offload = false;
   bool recompute = false;  // it is released and recomputed later
   bool waits = false;      // it may have to be offloaded later in the step
   bool known = true;       // the step matches a planned one so far
@@ -151,7 +151,7 @@ class Runtime {
   /// Likewise for a storage that can be recomputed, under a tag with a budget.
   Decision decide_recomputable(TagId tag, DeviceId device, Bytes size);
   /// Reports that the storage could not be offloaded, for lack of host memory: it stays.
-  void not_moved(const Site& site, Bytes size);
+  void not_offloaded(const Site& site, Bytes size);
   /// Reports that a waiting storage has ended or been used before its offload: it stays.
   void stays(const Site& site);
   /// Reports that the storage was still allocated at its unpack: it is aliased, and not offloaded
@@ -159,7 +159,7 @@ class Runtime {
   void alive_at_unpack(const Site& site, Bytes size);
   /// Reports that a storage that was kept as referenced elsewhere had no other reference at its
   /// unpack.
-  void not_held(const Site& site);
+  void unreferenced(const Site& site);
   /// Reports the first unpack of the storage.
   void wanted(const Site& site);
   /// For a tag with a budget: the storages whose fetch begins at the first use of this one.
@@ -191,7 +191,7 @@ class Runtime {
   void left_to_recompute(TagId tag, Bytes size);
   void recomputed(TagId tag, Bytes size);
   /// Counts an offloaded storage; `copied` of its bytes are copied to the host.
-  void moved(const Site& site, Bytes size, Bytes copied);
+  void offloaded(const Site& site, Bytes size, Bytes copied);
   /// Counts further bytes copied to the host, or fetched.
   void copied(const Site& site, Bytes bytes);
   void fetched(const Site& site, Bytes bytes);
@@ -250,11 +250,11 @@ class Runtime {
     const std::optional<Budget> budget;
     std::map<DeviceId, BudgetChooser> budgets{};  // of tags with a budget
     int open = 0;
-    bool used = false;   // something was saved in the running step
-    bool whole = false;  // a step of it has had a backward pass
-    bool tail = false;   // the last step's budgets are in the optimizer phase
+    bool used = false;                // something was saved in the running step
+    bool whole = false;               // a step of it has had a backward pass
+    bool in_optimizer_phase = false;  // the last step's budgets are in the optimizer phase
     // needed bytes of the budget miss already reported for the step
-    Bytes told{};
+    Bytes reported{};
     Bytes warned{};                        // likewise for warnings, of all steps
     Bytes warned_that_adapts{};            // likewise for warnings with BudgetMiss::adapts
     std::map<DeviceId, Bytes> reserved{};  // peak until the end of the step's backward pass
@@ -315,7 +315,7 @@ class Runtime {
   [[nodiscard]] Status usable() const;
   [[nodiscard]] Status nothing_under(const std::vector<std::string>& patterns,
                                      const char* otherwise) const;
-  Result<PauseReport> resume_in_turn(const std::vector<std::string>& patterns);
+  Result<PauseReport> resume_locked(const std::vector<std::string>& patterns);
   [[nodiscard]] std::vector<DeviceRuntime*> made_devices() const;
 
   const RuntimeOptions options_;
@@ -328,8 +328,9 @@ class Runtime {
   Bytes memory_limit_ SPILLWAY_GUARDED_BY(mutex_);
   std::map<TagId, Tag> tags_ SPILLWAY_GUARDED_BY(mutex_);
   // Subsets of `tags_`, so that a step visits only the tags that it uses.
-  std::vector<TagId> used_ SPILLWAY_GUARDED_BY(mutex_);   // in the running step
-  std::vector<TagId> tails_ SPILLWAY_GUARDED_BY(mutex_);  // whose optimizer phase is not over
+  std::vector<TagId> used_ SPILLWAY_GUARDED_BY(mutex_);  // in the running step
+  std::vector<TagId> in_optimizer_phase_
+      SPILLWAY_GUARDED_BY(mutex_);  // whose optimizer phase is not over
   std::set<TagId> budgeted_ SPILLWAY_GUARDED_BY(mutex_);
   std::uint64_t tags_visited_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::optional<BudgetMiss> budget_miss_ SPILLWAY_GUARDED_BY(mutex_);

@@ -41,7 +41,7 @@ struct SkipCount {
 struct TagStepStats {
   std::uint64_t step = 0;
   Bytes offloadable;        // storages that were saved and can be offloaded, each once
-  Bytes moved;              // offloaded storages among them
+  Bytes offloaded;          // offloaded storages among them
   Bytes copied;             // to the host
   Bytes fetched;            // to the device
   Bytes left_to_recompute;  // of other storages, left to recompute

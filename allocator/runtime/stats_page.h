@@ -23,9 +23,9 @@ struct StatsPageLayout {
   static constexpr std::size_t kMaxTags = 24;
 
   struct Device {
-    std::uint64_t live;  // bytes, like all fields that follow but the last
+    std::uint64_t allocated;  // bytes, like all fields that follow but the last
     std::uint64_t allocated_peak;
-    std::uint64_t held;
+    std::uint64_t reserved;
     std::uint64_t offloaded;
     std::uint64_t pinned;
     std::uint64_t pinned_peak;
@@ -37,7 +37,7 @@ struct StatsPageLayout {
 
   struct Tag {
     std::array<char, 64> name;  // ends at the first NUL byte
-    std::uint64_t moved;        // bytes in the last step
+    std::uint64_t offloaded;    // bytes in the last step
     std::uint64_t offloadable;
     std::uint64_t stalls;   // since the process started
     std::uint64_t stalled;  // nanoseconds of device time

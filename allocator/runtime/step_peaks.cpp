@@ -39,11 +39,12 @@ void StepPeaks::add(StepPhase from, StepPhase to) {
   raise(running_.at(static_cast<std::size_t>(to)), std::exchange(moved, {}));
 }
 
-void StepPeaks::allocated(Bytes size, Bytes live, Bytes offloaded) {
+void StepPeaks::allocated(Bytes size, Bytes allocated, Bytes offloaded) {
   const LightLock lock(mutex_);
   recent_.at(next_++ % kRecent) = size;
   Peak& peak = running_.at(static_cast<std::size_t>(phase_));
-  raise(peak, {live, *std::max_element(recent_.begin(), recent_.end()), live + offloaded});
+  raise(peak,
+        {allocated, *std::max_element(recent_.begin(), recent_.end()), allocated + offloaded});
 }
 
 StepPeaks::Peaks StepPeaks::end_step() {

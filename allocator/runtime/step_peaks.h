@@ -43,9 +43,9 @@ class StepPeaks {
   /// Ends a step without a backward pass; its allocations count as outside.
   void abandon();
 
-  /// Reports an allocation of `size` bytes. Afterwards `live` bytes are allocated and `offloaded`
-  /// bytes are on the host only.
-  void allocated(Bytes size, Bytes live, Bytes offloaded);
+  /// Reports an allocation of `size` bytes. Afterwards `allocated` bytes are allocated and
+  /// `offloaded` bytes are on the host only.
+  void allocated(Bytes size, Bytes allocated, Bytes offloaded);
 
   /// Ends the step after its optimizer step. Returns the peaks of all steps so far, and of the time
   /// between them up to the end of the previous step.

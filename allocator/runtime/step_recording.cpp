@@ -135,7 +135,7 @@ LinkRates link_of(const std::vector<Span>& spans) {
 /// An event of the step: a save or a use of a storage.
 void add_mark(const Span& span, double now, StepTimes& times) {
   times.marks.push_back({span.other, now, span.storage, span.kind == Span::Kind::kWanted});
-  if (span.kind == Span::Kind::kWanted && !times.turn) times.turn = span.other;
+  if (span.kind == Span::Kind::kWanted && !times.boundary) times.boundary = span.other;
   if (span.kind != Span::Kind::kSaved || span.storage == kNoStorage) return;
   if (times.saved.size() <= span.storage) times.saved.resize(span.storage + 1, kNoStorage);
   times.saved[span.storage] = std::min(times.saved[span.storage], std::size_t{span.other});
@@ -227,7 +227,7 @@ void StepRecording::forget_step() {
 }
 
 void StepRecording::mark(driver::Stream stream, Span::Kind kind, std::size_t storage) {
-  SpanLog::instance().mark_step(device_, stream, kind, storage, curve_.place());
+  SpanLog::instance().mark_step(device_, stream, kind, storage, curve_.event());
   const Lock lock(mutex_);
   stream_ = stream;
 }
@@ -249,7 +249,7 @@ void StepRecording::end() {
     stream = stream_;
   }
   if (stream) {
-    SpanLog::instance().mark_step(device_, *stream, Span::Kind::kEnded, kNoStorage, curve_.place());
+    SpanLog::instance().mark_step(device_, *stream, Span::Kind::kEnded, kNoStorage, curve_.event());
   }
   whole_ = true;
   turn_off();

@@ -19,13 +19,13 @@ Bytes fewest_reserved(DeviceRuntime& device) {
 /// Passes the memory statistics of the ending step to the budget.
 void read_memory(DeviceRuntime& device, BudgetChooser& budget) {
   Heap& heap = device.heap();
-  if (const auto held = heap.peak_reserved_following_plan()) {
-    if (held->zero() || heap.maps_plan()) budget.unsettled();
+  if (const auto peak = heap.peak_reserved_following_plan()) {
+    if (peak->zero() || heap.maps_plan()) budget.unsettled();
     // Storages offloaded for lack of room would otherwise have been reserved.
     const Bytes reclaimed = device.take_reclaimed();
-    budget.held(reclaimed.zero() ? *held : budget.budget() + reclaimed);
+    budget.reserved_following_plan(reclaimed.zero() ? *peak : budget.budget() + reclaimed);
   }
-  budget.lacks(heap.take_plan_shortfall());
+  budget.shortfall(heap.take_plan_shortfall());
 }
 
 /// A difference below this share is not reported a second time.
@@ -35,15 +35,15 @@ constexpr std::uint64_t kAlikeWarnings = 16;
 
 }  // namespace
 
-void Runtime::not_moved(const Site& site, Bytes size) {
+void Runtime::not_offloaded(const Site& site, Bytes size) {
   if (in_forked_child()) return;
   const LightLock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
   if (tag == nullptr) return;
   if (tag->budget) {
-    tag->budgets.at(site.device).not_moved();
+    tag->budgets.at(site.device).not_offloaded();
   } else {
-    tag->chooser.not_moved(site.index);
+    tag->chooser.not_offloaded(site.index);
   }
   tag->step.skip(SkipReason::kNoHostMemory, size);
 }
@@ -52,7 +52,7 @@ void Runtime::stays(const Site& site) {
   if (in_forked_child()) return;
   const LightLock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
-  if (tag != nullptr && !tag->budget) tag->chooser.not_moved(site.index);
+  if (tag != nullptr && !tag->budget) tag->chooser.not_offloaded(site.index);
 }
 
 void Runtime::alive_at_unpack(const Site& site, Bytes) {
@@ -63,12 +63,12 @@ void Runtime::alive_at_unpack(const Site& site, Bytes) {
   tag->chooser.alive_at_unpack(site.index);
 }
 
-void Runtime::not_held(const Site& site) {
+void Runtime::unreferenced(const Site& site) {
   if (in_forked_child()) return;
   const LightLock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
   if (tag == nullptr || tag->budget) return;
-  tag->chooser.not_held(site.index);
+  tag->chooser.unreferenced(site.index);
 }
 
 void Runtime::wanted(const Site& site) {
@@ -77,8 +77,9 @@ void Runtime::wanted(const Site& site) {
   const LightLock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
   if (tag == nullptr || tag->budget) return;
-  const bool at_once = site.tag == last_saved_.tag && site.step == last_saved_.step &&
-                       tag->chooser.place(site.index) == tag->chooser.place(last_saved_.index);
+  const bool at_once =
+      site.tag == last_saved_.tag && site.step == last_saved_.step &&
+      tag->chooser.node_index(site.index) == tag->chooser.node_index(last_saved_.index);
   if (at_once) {
     tag->chooser.used_at_once(site.index);
   } else {
@@ -134,13 +135,13 @@ void Runtime::recomputed(TagId tag, Bytes size) {
   if (Tag* const found = find_tag_locked(tag)) found->step.recomputed += size;
 }
 
-void Runtime::moved(const Site& site, Bytes size, Bytes copied) {
+void Runtime::offloaded(const Site& site, Bytes size, Bytes copied) {
   if (in_forked_child()) return;
   const LightLock lock(mutex_);
   Tag* const tag = running_tag_locked(site);
   if (tag == nullptr) return;
   if (where_it_helps_ == site.tag) offloads_ = true;
-  tag->step.moved += size;
+  tag->step.offloaded += size;
   tag->step.copied += copied;
 }
 
@@ -224,9 +225,9 @@ void Runtime::end_optimizer_phases() {
 }
 
 void Runtime::end_optimizer_phases_locked(bool optimized) {
-  for (const TagId id : std::exchange(tails_, {})) {
+  for (const TagId id : std::exchange(in_optimizer_phase_, {})) {
     Tag& tag = tags_.at(id);
-    if (std::exchange(tag.tail, false)) close_budgets_locked(tag, true, optimized);
+    if (std::exchange(tag.in_optimizer_phase, false)) close_budgets_locked(tag, true, optimized);
   }
 }
 
@@ -265,7 +266,7 @@ std::optional<std::uint64_t> Runtime::close_step_locked(bool optimized) {
 void Runtime::close_tag_locked(TagId id, Tag& tag, bool whole, bool optimized) {
   if (tag.budget) {
     if (whole && !optimized) {
-      if (!tag.tail) tails_.push_back(id);
+      if (!tag.in_optimizer_phase) in_optimizer_phase_.push_back(id);
       begin_optimizer_phase_locked(tag);
     } else {
       close_budgets_locked(tag, whole, optimized);
@@ -280,7 +281,7 @@ void Runtime::close_tag_locked(TagId id, Tag& tag, bool whole, bool optimized) {
 }
 
 void Runtime::begin_optimizer_phase_locked(Tag& tag) {
-  tag.tail = true;
+  tag.in_optimizer_phase = true;
   for (auto& [id, budget] : tag.budgets) {
     if (budget.seen() == 0) continue;
     devices_.at(id)->step_recording().end();
@@ -339,7 +340,7 @@ void Runtime::close_budgets_locked(Tag& tag, bool whole, bool optimized) {
     }
     end_elsewhere_locked(id, tag);
   }
-  tag.told = Bytes{};
+  tag.reported = Bytes{};
 }
 
 void Runtime::end_elsewhere_locked(DeviceId device, const Tag& tag) {
@@ -363,10 +364,10 @@ void Runtime::note_budget_miss_locked(Tag& tag, BudgetMiss miss) {
     // one.
     if (miss.adapts && !budget_miss_->adapts) return;
     if (miss.adapts == budget_miss_->adapts && least < budget_miss_->shortage.least) return;
-  } else if (least <= tag.told + Bytes{tag.told.count() / kAlikeShare}) {
+  } else if (least <= tag.reported + Bytes{tag.reported.count() / kAlikeShare}) {
     return;  // the optimizer step adds no information unless it needs more
   }
-  tag.told = least;
+  tag.reported = least;
   if (miss.warns) warned = least;
   budget_miss_ = std::move(miss);
 }

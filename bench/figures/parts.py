@@ -16,7 +16,7 @@ def traffic_units(session: Session) -> float:
 
 @figure("parts_traffic_five_micro_batches", "bytes per step, five micro-batches / one", "= 1", "emulated")
 def traffic_of_micro_batches(session: Session) -> float:
-    """Micro-batches share each load of a part, so that their number does not change what moves."""
+    """Micro-batches share each load of a part, so that their number does not change the offloaded bytes."""
     results = session.probe("offload_model")
     five, one = (results[name]["weights_in"] + results[name]["gradients_out"] for name in ("five", "one"))
     return five / one

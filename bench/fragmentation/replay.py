@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replays a trace over one allocator: `python -m bench.fragmentation.replay ALLOCATOR FILE SCALE`.
 
-Only allocations and frees are remade, through the door by which PyTorch gives raw memory away: the same
+Only allocations and frees are remade, through the function by which PyTorch allocates raw memory: the same
 one for all allocators. Every size is multiplied by SCALE. ALLOCATOR `replayed` is Spillway's with the
 whole trace as a step that repeats: it is measured when it has its plan.
 """

@@ -21,7 +21,7 @@ ALLOCATORS: dict[str, dict[str, str]] = {
     "native": {},
     "expandable": {"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
 }
-TARGET = 4 << 30  # live bytes at the peak: this much that what memory comes in does not decide
+TARGET = 4 << 30  # allocated bytes at the peak: large enough that the granularity does not matter
 
 
 class RunFailed(Exception):

@@ -9,7 +9,7 @@
 namespace spillway::micro {
 namespace {
 
-// Of one repetition; the emulated GPU's own clock tells the same each time.
+// Of one repetition; the clock of the emulated GPU is the same each time.
 int iterations() {
   return driver::emulated() ? 1 : 3;
 }

@@ -33,7 +33,7 @@ std::string size_name(Bytes size);
 
 using Body = std::function<void(benchmark::State&)>;
 
-/// Registers a benchmark whose body tells its times by `state.SetIterationTime`: a few iterations
+/// Registers a benchmark whose body sets its times by `state.SetIterationTime`: a few iterations
 /// of each of several repetitions, and of these the median, the least and the most.
 void add_measured(const std::string& name, const Body& body);
 

@@ -75,11 +75,12 @@ std::optional<Range> HostMemory::piece_of(Range range) const {
 std::optional<Range> HostMemory::around(Range range) const {
   auto each = first_overlap(pieces_, range);
   if (each == pieces_.end() || each->second.range.begin > range.begin) return std::nullopt;
-  Range held = each->second.range;
-  for (++each; each != pieces_.end() && each->first == held.end && held.end < range.end; ++each) {
-    held.end = each->second.range.end;
+  Range merged = each->second.range;
+  for (++each; each != pieces_.end() && each->first == merged.end && merged.end < range.end;
+       ++each) {
+    merged.end = each->second.range.end;
   }
-  return held.contains(range) ? std::optional<Range>(held) : std::nullopt;
+  return merged.contains(range) ? std::optional<Range>(merged) : std::nullopt;
 }
 
 bool HostMemory::overlaps(Range range) const {

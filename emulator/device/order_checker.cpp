@@ -71,19 +71,19 @@ void OrderChecker::access(Actor actor,
   };
   const auto first = segments_.lower_bound(range.begin);
   const auto last = segments_.lower_bound(range.end);
-  bool told = false;  // one report for one access
-  for (auto each = first; each != last && !told; ++each) {
+  bool reported = false;  // one report for one access
+  for (auto each = first; each != last && !reported; ++each) {
     const Segment& segment = each->second;
     for (const Access& before : segment.writes) {
-      if (told || !unordered_with(before, segment.range)) continue;
-      tell(write ? "write after write" : "read after write", write, now, before);
-      told = true;
+      if (reported || !unordered_with(before, segment.range)) continue;
+      report_race(write ? "write after write" : "read after write", write, now, before);
+      reported = true;
     }
     if (!write) continue;
     for (const Access& before : segment.reads) {
-      if (told || !unordered_with(before, segment.range)) continue;
-      tell("write after read", write, now, before);
-      told = true;
+      if (reported || !unordered_with(before, segment.range)) continue;
+      report_race("write after read", write, now, before);
+      reported = true;
     }
   }
   if (write && bytes.is_dense()) {  // earlier accesses are no longer relevant
@@ -146,7 +146,7 @@ void OrderChecker::print_end() const {
                  reports_[i].count,
                  reports_[i].text.substr(sizeof "spillway-check:").c_str());
   }
-  if (file_.empty()) std::fprintf(stderr, "spillway-check: %zu reports\n", told_);
+  if (file_.empty()) std::fprintf(stderr, "spillway-check: %zu reports\n", count_);
 }
 
 void OrderChecker::split(std::uintptr_t at) {
@@ -175,7 +175,10 @@ void OrderChecker::fill_gaps(Range range) {
   }
 }
 
-void OrderChecker::tell(const char* kind, bool write, const Access& now, const Access& before) {
+void OrderChecker::report_race(const char* kind,
+                               bool write,
+                               const Access& now,
+                               const Access& before) {
   unordered().add();
   const bool wrote = std::string_view(kind).ends_with("write");
   const std::string place =
@@ -203,9 +206,9 @@ void OrderChecker::add(Report&& report) {
     if (known->second < reports_.size()) reports_[known->second].count += report.count;
     return;
   }
-  ++told_;
+  ++count_;
   if (!file_.empty()) append_byte(file_);
-  if (prints_ && told_ <= kPrintedReports) std::fprintf(stderr, "%s\n", report.text.c_str());
+  if (prints_ && count_ <= kPrintedReports) std::fprintf(stderr, "%s\n", report.text.c_str());
   if (reports_.size() < kKeptReports) reports_.push_back(std::move(report));
 }
 

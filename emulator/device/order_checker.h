@@ -55,7 +55,7 @@ class OrderChecker {
   void take_reports(OrderChecker& from);
 
   /// Number of different reports, including cleared ones.
-  [[nodiscard]] std::size_t report_count() const { return told_; }
+  [[nodiscard]] std::size_t report_count() const { return count_; }
 
   void clear();
 
@@ -94,7 +94,7 @@ class OrderChecker {
   void fill_gaps(Range range);
   static void keep(std::vector<Access>& kept, const Access& now, const VectorClock& clock);
   void add(Report&& report);
-  void tell(const char* kind, bool write, const Access& now, const Access& before);
+  void report_race(const char* kind, bool write, const Access& now, const Access& before);
 
   const bool prints_;
   const std::string file_;
@@ -102,7 +102,7 @@ class OrderChecker {
   Segments segments_;
   std::deque<Report> reports_;
   std::unordered_map<std::string, std::size_t> known_;  // report's key to its index
-  std::size_t told_ = 0;
+  std::size_t count_ = 0;
 };
 
 }  // namespace spillway::emulator

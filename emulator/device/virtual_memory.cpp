@@ -290,21 +290,21 @@ std::optional<Range> VirtualMemory::covering(Range range, Good good) const {
 
 std::optional<int> VirtualMemory::device_of(Range range, bool write) const {
   const int needed = write ? PROT_WRITE : PROT_READ;
-  const auto held = covering(
+  const auto found = covering(
       range, [&](const Mapping& mapping) { return (protection(mapping.access) & needed) != 0; });
-  if (!held) return std::nullopt;
-  return physical_.at(mappings_.at(held->begin).handle).properties.location.id;
+  if (!found) return std::nullopt;
+  return physical_.at(mappings_.at(found->begin).handle).properties.location.id;
 }
 
 bool VirtualMemory::allows(Range range, int device, bool write, Range* granted) const {
-  const auto held = covering(range, [&](const Mapping& mapping) {
+  const auto found = covering(range, [&](const Mapping& mapping) {
     const auto entry = mapping.access.find(device);
     if (entry == mapping.access.end()) return false;
     return entry->second == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ||
            (entry->second == CU_MEM_ACCESS_FLAGS_PROT_READ && !write);
   });
-  if (held) *granted = *held;
-  return held.has_value();
+  if (found) *granted = *found;
+  return found.has_value();
 }
 
 bool VirtualMemory::mapped(Range range) const {

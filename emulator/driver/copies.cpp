@@ -210,7 +210,7 @@ CUresult MemcpyBatchAsync(CUdeviceptr* to,
   });
 }
 
-// The older ABI also says which copy could not be made: SIZE_MAX where it is none of them.
+// The older ABI also reports the failed copy: SIZE_MAX if it is none of them.
 CUresult memcpy_batch_12080(CUdeviceptr* to,
                             CUdeviceptr* from,
                             std::size_t* bytes,

@@ -36,7 +36,7 @@ double scores(const at::Tensor& query,
 }
 
 /// The same for (batch, length, heads, width), and for sequences one behind the other, which are
-/// taken to be alike: `ends` says how many there are.
+/// assumed to be alike: `ends` is their number.
 double rows_of_scores(const at::Tensor& query,
                       const at::Tensor& key,
                       const at::Tensor& value,
@@ -126,7 +126,7 @@ double convolution_backward(Values arguments, Values /*results*/) {
   return once * ((wanted.get(0) ? 1. : 0.) + (wanted.get(1) ? 1. : 0.));
 }
 
-/// `kFirst`: where the query stands; key and value are behind it.
+/// `kFirst`: index of the query; key and value follow it.
 template <size_t kFirst, size_t kEnds, size_t kCausal>
 double packed_attention(Values arguments, Values /*results*/) {
   return (kFirst == 0 ? 1. : 2.5) * rows_of_scores(arguments[kFirst].toTensor(),
@@ -138,7 +138,7 @@ double packed_attention(Values arguments, Values /*results*/) {
                                                        : arguments[kCausal].toInt() != 0);
 }
 
-/// `kCausal`: where the operator's argument is_causal stands.
+/// `kCausal`: index of the argument is_causal.
 template <size_t kCausal>
 double attention_forward(Values arguments, Values /*results*/) {
   return scores(arguments[0].toTensor(),

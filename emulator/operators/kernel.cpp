@@ -113,7 +113,7 @@ void EmulatedKernel::check_memory(const Call& call) const {
   });
 }
 
-void EmulatedKernel::tell_cost(const Call& call, c10::ArrayRef<c10::IValue> results) const {
+void EmulatedKernel::report_cost(const Call& call, c10::ArrayRef<c10::IValue> results) const {
   if (!emulated_runtime().virtual_clock) return;
   const Cost cost = cost_of(name_, call.arguments, results);
   emulated_runtime().cost(call.stream,
@@ -174,7 +174,7 @@ void EmulatedKernel::run(const Call& call, c10::Stack& results) const {
   });
   for (const c10::IValue& result : host)
     results.push_back(aliases.to_device(result));
-  tell_cost(call, results);
+  report_cost(call, results);
 }
 
 void EmulatedKernel::capture(const Call& call, c10::Stack& results) const {
@@ -197,7 +197,7 @@ void EmulatedKernel::capture(const Call& call, c10::Stack& results) const {
   });
   for (const c10::IValue& result : host)
     results.push_back(aliases.to_device(result));
-  tell_cost(call, results);
+  report_cost(call, results);
   const at::AutoDispatchBelowADInplaceOrView below;
   // After `fill`: a resized argument is replayed with its new size.
   CapturedCall::add(std::make_unique<CapturedCall>(
@@ -249,7 +249,7 @@ bool EmulatedKernel::estimate(const Call& call, c10::Stack& results) const {
   if (finds_infinities_ && !captured) {
     fill_small(call.arguments[1].toTensor(), 1 - runtime.assumed.finite);
   }
-  tell_cost(call, results);
+  report_cost(call, results);
   if (captured) add_idle_node(call.stream);
   return true;
 }

@@ -43,7 +43,7 @@ class EmulatedKernel final : public c10::OperatorKernel {
   template <class Visit>
   void for_each_access(const Call& call, Visit&& visit) const;
   void check_memory(const Call& call) const;
-  void tell_cost(const Call& call, c10::ArrayRef<c10::IValue> results) const;
+  void report_cost(const Call& call, c10::ArrayRef<c10::IValue> results) const;
   /// All of them leave the results for the caller in `results`.
   void run(const Call& call, c10::Stack& results) const;
   void capture(const Call& call, c10::Stack& results) const;

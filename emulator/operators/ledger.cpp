@@ -77,10 +77,10 @@ Ledgers& ledgers() {
   return *all;
 }
 
-thread_local int told_role = SPILLWAY_ROLE_OTHER;
+thread_local int declared_role = SPILLWAY_ROLE_OTHER;
 
 int role_now() {
-  if (told_role != SPILLWAY_ROLE_OTHER) return told_role;
+  if (declared_role != SPILLWAY_ROLE_OTHER) return declared_role;
   if (at::GradMode::is_enabled()) return SPILLWAY_ROLE_ACTIVATION;
   const bool in_backward = torch::autograd::get_current_graph_task_id() != -1;
   return in_backward ? SPILLWAY_ROLE_BACKWARD : SPILLWAY_ROLE_OTHER;
@@ -110,10 +110,10 @@ void with_ledger(int device, Visit&& visit) {
 
 }  // namespace
 
-AllocatesFor::AllocatesFor(int role) : before_(std::exchange(told_role, role)) {}
+AllocatesFor::AllocatesFor(int role) : before_(std::exchange(declared_role, role)) {}
 
 AllocatesFor::~AllocatesFor() {
-  told_role = before_;
+  declared_role = before_;
 }
 
 }  // namespace spillway::operators
@@ -136,7 +136,7 @@ extern "C" SPILLWAY_EXPORT int spillway_operators_watch_memory() {
 }
 
 extern "C" SPILLWAY_EXPORT void spillway_operators_allocates_for(int role) {
-  told_role = role;
+  declared_role = role;
 }
 
 extern "C" SPILLWAY_EXPORT void spillway_operators_give_role(const void* at, int role) {

@@ -131,9 +131,9 @@ ScratchRule scratch_rule(std::string_view name) {
 
 void take_scratch(const Scratch& scratch) {
   const AllocatesFor role(SPILLWAY_ROLE_WORKSPACE);
-  std::vector<at::DataPtr> held;
+  std::vector<at::DataPtr> found;
   for (const size_t bytes : scratch)
-    held.push_back(c10::cuda::CUDACachingAllocator::get()->allocate(bytes));
+    found.push_back(c10::cuda::CUDACachingAllocator::get()->allocate(bytes));
 }
 
 }  // namespace spillway::operators

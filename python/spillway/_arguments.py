@@ -7,26 +7,26 @@ from typing import Any
 
 __all__ = ["flag", "integer", "text_or_none"]
 
-#: What the engine's counters hold.
+#: The maximum of the engine's counters.
 _MOST = 2**63 - 1
 
 
 def flag(name: str, value: Any) -> bool:
-    """`value`. Raises TypeError where it is no bool."""
+    """`value`. Raises TypeError if it is not a bool."""
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, not {value!r}")
     return value
 
 
 def text_or_none(name: str, value: Any) -> str | None:
-    """`value`. Raises TypeError where it is neither a string nor None."""
+    """`value`. Raises TypeError if it is neither a string nor None."""
     if value is not None and not isinstance(value, str):
         raise TypeError(f"{name} must be a string or None, not {value!r}")
     return value
 
 
 def integer(name: str, value: Any, least: int, most: int = _MOST) -> int:
-    """`value`. Raises TypeError where it is no integer, ValueError where it is outside the range."""
+    """`value`. Raises TypeError if it is not an integer, ValueError if it is out of range."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an integer, not {value!r}")
     if not least <= value <= most:

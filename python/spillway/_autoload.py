@@ -10,7 +10,7 @@ BAD_USAGE = 2
 
 
 def run() -> None:
-    """Completes the emulated GPU, then sets the job up as the environment says."""
+    """Installs the emulated GPU's operators and patches, then applies the settings of the environment."""
     process = ctypes.CDLL(None)
     if hasattr(process, "spillway_preload_job_started"):
         process.spillway_preload_job_started()
@@ -30,13 +30,14 @@ def _emulate(process: ctypes.CDLL) -> None:
     if os.environ.get("SPILLWAY_EMULATE") != "1" or not hasattr(process, "spillway_emulator_ready"):
         return
     if process.spillway_emulator_ready() == 0:
-        raise SystemExit(BAD_USAGE)  # the runtime has said why
+        raise SystemExit(BAD_USAGE)  # the runtime has logged why
 
     import torch
 
     if torch.version.cuda is None:
         print(
-            f"spillway-emulator: torch {torch.__version__} has no CUDA build: install one that has",
+            f"spillway-emulator: torch {torch.__version__}: is not a CUDA build. Install a CUDA build of "
+            "torch.",
             file=sys.stderr,
         )
         raise SystemExit(BAD_USAGE)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of which there is only the beginning, in dry runs: the header of a safetensors file has all
-types and shapes, and nothing reads the weights. A file of torch.save has them at its end."""
+"""Checkpoints in dry runs: a truncated safetensors file is enough, because its header has all types and
+shapes and nothing reads the weights. A file of torch.save must be complete: its shapes are at its end."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ __all__ = ["patch", "patch_load"]
 _NO_SHAPES = 2  # exit status
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _ZIP = b"PK\x03\x04"
-_HEADER = "a dry run needs the header, which has the shapes"
-_SAFETENSORS = "a dry run needs all of it, or the header of a safetensors file"
+_HEADER = "Download at least its header: a dry run reads the shapes there."
+_SAFETENSORS = "Use the complete file, or a safetensors file with at least its header."
 
 
 def patch(module: ModuleType) -> None:
-    """Of safetensors: files may end behind their headers."""
+    """Patches safetensors: files may be truncated after their headers."""
     original = module.safe_open
 
     class Opening(type):
-        """Of a class that cannot be derived from."""
+        """The metaclass of a stand-in for `safe_open`, which cannot be derived from."""
 
         def __call__(cls, filename: str | os.PathLike[str], *arguments: Any, **options: Any) -> Any:
             whole = _whole(Path(os.fsdecode(filename)))
@@ -54,29 +54,29 @@ def patch(module: ModuleType) -> None:
 
 
 def _whole(path: Path) -> tuple[bytes, int] | None:
-    """The header of a file that lacks some of its weights, and the size that it would have. Ends the program
-    where the header is not all there."""
+    """The header of a file that lacks some of its weights, and the size of the complete file. Ends the
+    program if the header is incomplete."""
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             begins = file.read(len(_LFS_POINTER))
             length = 8 + int.from_bytes(begins[:8], "little")
             if begins == _LFS_POINTER:
-                _end(f"{path}: is a pointer of Git LFS, and no checkpoint: {_HEADER}")
+                _end(f"{path}: is a Git LFS pointer, not a checkpoint. {_HEADER}")
             if size < 8 or size < length:
-                _end(f"{path}: has {size} bytes, of which the header alone takes {max(length, 8)}: {_HEADER}")
+                _end(f"{path}: has {size} bytes; its header alone needs {max(length, 8)}. {_HEADER}")
             file.seek(0)
             header = file.read(length)
         parts = json.loads(header[8:])
         ends = [part["data_offsets"][1] for name, part in parts.items() if name != "__metadata__"]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # safetensors says what is wrong
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # safetensors reports the error
         return None
     whole = length + max(ends, default=0)
     return (header, whole) if size < whole else None
 
 
 def patch_load(torch: Any) -> None:
-    """Of torch: a file of torch.save that is not whole ends the program."""
+    """Patches torch.load: an incomplete file of torch.save ends the program."""
     original = torch.load
 
     @functools.wraps(original)
@@ -89,7 +89,7 @@ def patch_load(torch: Any) -> None:
 
 
 def _check_saved(path: Path) -> None:
-    """Returns where PyTorch is to say what is wrong, if anything is."""
+    """Returns if the file is complete, or if PyTorch reports a better error."""
     try:
         with path.open("rb") as file:
             begins = file.read(len(_LFS_POINTER))
@@ -97,9 +97,9 @@ def _check_saved(path: Path) -> None:
     except OSError:
         return
     if begins == _LFS_POINTER:
-        _end(f"{path}: is a pointer of Git LFS, and no checkpoint: {_SAFETENSORS}")
+        _end(f"{path}: is a Git LFS pointer, not a checkpoint. {_SAFETENSORS}")
     if cut:
-        _end(f"{path}: ends too early, and a file of torch.save has its shapes at the end: {_SAFETENSORS}")
+        _end(f"{path}: is truncated; torch.save stores the shapes at the end. {_SAFETENSORS}")
 
 
 def _end(what: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program measures itself in a dry run: its stopwatch goes by the modelled time."""
+"""What a program measures itself in a dry run: its stopwatch reads the modelled time."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _REAL: dict[str, Callable[..., float]] = {name: getattr(_time, name) for name in
 
 
 def start() -> None:
-    """From now on the functions below stand in the module `time`, and where the main program has taken them
-    by name before: `time.perf_counter`, `time.time` and their siblings in nanoseconds tell the host's time of
-    the virtual clock, which stands still while Python computes, and `time.sleep` lets it go on.
+    """Installs the functions below in the module `time`, and in the main program's imports from it.
+
+    `time.perf_counter`, `time.time` and their siblings in nanoseconds return the host's time of the virtual
+    clock, which does not advance while Python computes; `time.sleep` advances it.
 
     Threads that Python has made, and forked children, have the real time: they wait for real things. So has
     `time.monotonic` in all of them.

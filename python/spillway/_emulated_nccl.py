@@ -24,7 +24,7 @@ def patch_groups(module: Any) -> None:
         used = _without_nccl(str(backend))
         if used == str(backend):
             return original(size, rank, ranks, backend, store, *arguments, **options)
-        say("process groups that ask for nccl run over gloo: the emulated GPU has no NCCL")
+        say("process groups of backend nccl run over gloo: the emulated GPU has no NCCL")
         options.pop("backend_options", None)  # NCCL's
         group, prefixed = original(size, rank, ranks, used, store, *arguments, **options)
         if group in module._world.pg_map:
@@ -86,7 +86,7 @@ def patch_devices(torch: ModuleType) -> None:
 def _refused(name: str) -> Callable[..., Any]:
     def refuse(*arguments: Any) -> Any:
         raise NotImplementedError(
-            f"torch._C.{name}: the emulated GPU has no NCCL communicators: use torch.distributed"
+            f"torch._C.{name}: the emulated GPU has no NCCL communicators. Use torch.distributed."
         )
 
     return refuse
@@ -97,10 +97,11 @@ def _broadcast(tensor: Any, devices: Sequence[int]) -> list[Any]:
     import torch
 
     if not devices:
-        raise RuntimeError("broadcast: no devices were given")
+        raise RuntimeError("broadcast: expected at least one device, not an empty list")
     if tensor.is_cuda and tensor.get_device() != devices[0]:
         raise RuntimeError(
-            f"broadcast: the tensor is on device {tensor.get_device()}, the first device is {devices[0]}"
+            f"broadcast: the tensor is on device {tensor.get_device()}, but the first device is "
+            f"{devices[0]}. Put the tensor's device first."
         )
     first = 1 if tensor.is_cuda else 0
     copies = [
@@ -125,7 +126,8 @@ def _broadcast_coalesced(tensors: Sequence[Any], devices: Sequence[int], buffer_
     wrong = next((each for each in tensors if each.device != first), None)
     if wrong is not None:
         raise RuntimeError(
-            f"broadcast_coalesced: a tensor is on {wrong.device}, all must be on the first device, {first}"
+            f"broadcast_coalesced: a tensor is on {wrong.device}. Move all tensors to the first device, "
+            f"{first}."
         )
     made: list[list[Any]] = [[] for _ in devices[1:]]
     order: list[Any] = []
@@ -151,7 +153,9 @@ def _reduced(inputs: Sequence[Any], op: int, name: str) -> Any:
     import torch
 
     if not 0 <= op <= _AVERAGE:
-        raise NotImplementedError(f"torch.cuda.nccl.{name}: the emulated GPU has no reduction {op}")
+        raise NotImplementedError(
+            f"torch.cuda.nccl.{name}: op={op}: expected 0 to {_AVERAGE} (sum, prod, max, min, avg)"
+        )
     operation = getattr(torch, "add" if op == _AVERAGE else _OPERATIONS[op])
     total = inputs[0].clone()
     for each in inputs[1:]:
@@ -164,8 +168,8 @@ def _reduced(inputs: Sequence[Any], op: int, name: str) -> Any:
 def _on_current_streams(streams: Any, comms: Any, name: str) -> None:
     if comms is not None or (streams is not None and any(each is not None for each in streams)):
         raise NotImplementedError(
-            f"torch.cuda.nccl.{name}: on the emulated GPU it runs on the current streams only: leave out "
-            "`streams` and `comms`"
+            f"torch.cuda.nccl.{name}: runs on the current streams only, because the GPU is emulated. "
+            "Leave out `streams` and `comms`."
         )
 
 

@@ -66,8 +66,8 @@ class _Kernel:
 
     def __getattr__(self, attribute: str) -> Any:
         raise AttributeError(
-            f"the emulated GPU compiles no triton kernels, so {self.name!r} has no {attribute!r}: read it on "
-            "a GPU"
+            f"kernel {self.name!r}: has no {attribute!r}, because the emulated GPU compiles no Triton "
+            "kernels. Read it on a GPU."
         )
 
 
@@ -76,7 +76,8 @@ def _run(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) ->
     name = f"{self.fn.__module__}.{self.fn.__qualname__}"
     if warmup:
         raise NotImplementedError(
-            f"the emulated GPU compiles no triton kernels, so not {name}: launch it without warmup"
+            f"{name}: cannot be compiled; the emulated GPU interprets Triton kernels. Launch it without "
+            "warmup."
         )
     for hook in self.pre_run_hooks:
         hook(*arguments, **options)
@@ -86,10 +87,10 @@ def _run(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) ->
     blocks = grid(dict(bound.arguments)) if callable(grid) else grid
     launch = _Launch(name, bound.arguments.values())
     if is_dry():
-        say("triton kernels take the time of their arguments' bytes and write nothing")
+        say("Triton kernels are timed by the bytes of their arguments and write nothing")
         launch.estimate()
         return _Kernel(self.fn.__name__)
-    say("triton kernels run in triton's interpreter")
+    say("Triton kernels run in Triton's interpreter")
 
     def compute() -> None:
         from spillway import _triton_interpreter
@@ -175,12 +176,15 @@ class _Launch:
         self.tensors = [each for each in _tensors(arguments) if each.numel()]
         for each in self.tensors:
             if not each.is_cuda and not each.is_pinned():
-                raise ValueError(f"{name}: a pointer argument cannot be accessed from Triton (cpu tensor?)")
+                raise ValueError(
+                    f"{name}: a pointer argument cannot be accessed from Triton (cpu tensor?). Move it to "
+                    "the GPU."
+                )
         self.stream = torch.cuda.current_stream().cuda_stream
         self.captured = bool(_emulator().spillway_emulator_capturing(self.stream))
         if self.captured and not is_dry():
             raise NotImplementedError(
-                f"the emulated GPU captures no triton kernels in graphs, so not {name}: launch it outside"
+                f"{name}: the emulated GPU does not capture Triton kernels in CUDA graphs. Launch it outside."
             )
         for each in self.tensors:
             at, size = each.data_ptr(), _span(each)
@@ -255,7 +259,9 @@ class _Utils:
         }
 
     def __getattr__(self, name: str) -> Any:
-        raise NotImplementedError(f"triton's driver: the emulated GPU does not have {name}")
+        raise NotImplementedError(
+            f"Triton's driver: the emulated GPU does not implement {name!r}. Run this on a GPU."
+        )
 
 
 @functools.cache

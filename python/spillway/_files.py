@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads files that others wrote, and writes files into folders that others may write to."""
+"""Reads files of untrusted origin, and writes files into folders that other users may write to."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "replace",
 ]
 
-#: Bytes that a document may have: a plan, a profile, an answer of a dry run.
+#: Maximum bytes of a document: a plan, a profile, an answer of a dry run.
 DOCUMENT = 64 << 20
 
 _CHUNK = 16 << 20
@@ -33,7 +33,7 @@ def read_bytes(path: str | os.PathLike[str], most: int) -> bytes:
     """The content of a regular file of at most `most` bytes.
 
     Never blocks. Raises OSError with a reason in `strerror`, also for a FIFO, a device, a socket, a folder, a
-    larger file, and a path that no file can have."""
+    larger file, and an invalid path."""
     with _opened(path, most) as handle:
         content = _read(handle, most + 1)
     if len(content) > most:  # it has grown, or is one of /proc
@@ -59,13 +59,13 @@ def _opened(path: str | os.PathLike[str], most: int | None = None) -> Iterator[i
         # O_NONBLOCK: a FIFO without a writer would block the open itself.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except ValueError as error:  # a NUL byte, or a character that the file system's encoding does not have
-        raise OSError(errno.EINVAL, f"Cannot be a path ({error})") from None
+        raise OSError(errno.EINVAL, f"Not a valid path: {error}") from None
     try:
         found = os.fstat(handle)
         if stat.S_ISDIR(found.st_mode):
             raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "Is not a regular file")
+            raise OSError(errno.EINVAL, "Not a regular file")
         if most is not None and found.st_size > most:
             raise _too_large(most)
         yield handle
@@ -74,7 +74,7 @@ def _opened(path: str | os.PathLike[str], most: int | None = None) -> Iterator[i
 
 
 def _too_large(most: int) -> OSError:
-    return OSError(errno.EFBIG, f"Is larger than {most >> 20} MiB")
+    return OSError(errno.EFBIG, f"Larger than {most >> 20} MiB")
 
 
 def _read(handle: int, most: int) -> bytes:
@@ -85,18 +85,19 @@ def _read(handle: int, most: int) -> bytes:
 
 
 def read_text(path: str | os.PathLike[str], most: int = DOCUMENT) -> str:
-    """The same as text. Raises UnicodeDecodeError, a ValueError, where it is not UTF-8."""
+    """The content as text. Raises OSError as `read_bytes` does, and UnicodeDecodeError, a ValueError, for a
+    file that is not UTF-8."""
     return read_bytes(path, most).decode("utf-8")
 
 
 def reason_of(error: OSError) -> str:
-    """Why, for the end of a line: "no such file or directory"."""
+    """The reason in lower case, for use within a message: "no such file or directory"."""
     text = error.strerror or str(error)
     return text[:1].lower() + text[1:]
 
 
 def can_be_written(path: Path) -> bool:
-    """Whether a file is there that may be written, or a folder that it can be made in. Never raises."""
+    """Whether `path` is a writable file, or can be created in a writable folder. Never raises."""
     try:
         there = path.stat()
     except FileNotFoundError:

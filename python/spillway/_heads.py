@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The modules whose activations the backward pass wants first: a model's output head."""
+"""Output heads: modules whose activations the backward pass needs first."""
 
 from __future__ import annotations
 
@@ -45,13 +45,14 @@ _kept: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
 
 
 def keep_on_device(*modules: torch.nn.Module) -> None:
-    """What these modules save for the backward pass stays on the device from now on, whatever regions are
-    around them. Raises TypeError for what is no module, before anything has changed."""
+    """Keep the saved activations of these modules on the device, even inside regions that offload.
+
+    Raises TypeError for an argument that is not a module, before anything has changed."""
     import torch
 
     for module in modules:
         if not isinstance(module, torch.nn.Module):
-            raise TypeError(f"keep_on_device takes modules, not {module!r}")
+            raise TypeError(f"keep_on_device: each argument must be an nn.Module, not {module!r}")
     for module in modules:
         if module in _kept:
             continue
@@ -65,13 +66,13 @@ def keep_heads(model: torch.nn.Module, warn: bool) -> None:
     import torch
 
     if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"model must be a module, not {model!r}")
+        raise TypeError(f"model must be an nn.Module, not {model!r}")
     heads = list(dict.fromkeys(find_heads(model)))
     if not heads and warn:
         warnings.warn(
-            f"Spillway found no output head in {type(model).__name__}, so its activations move like all "
-            f"others. It looks for get_output_embeddings() and for {', '.join(HEAD_NAMES)}; name another one "
-            "with spillway.memory.keep_on_device(module), or pass warn_if_no_head=False.",
+            f"{type(model).__name__}: no output head was found, so its activations are offloaded like all "
+            f"others. Spillway looks for get_output_embeddings() and for {', '.join(HEAD_NAMES)}. Name "
+            "another head with spillway.memory.keep_on_device(module), or pass warn_if_no_head=False.",
             stacklevel=3,
         )
     keep_on_device(*heads)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the emulated GPU's order checker of tensor methods that read bytes without an operator."""
+"""Reports tensor methods that read bytes without an operator to the order checker of the emulated GPU."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def _observed(runtime: ctypes.CDLL, read: Callable[..., Any], method: str) -> Ca
     @functools.wraps(read)
     def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if self.is_cpu and self.layout is strided and not self.is_nested:
-            _tell(runtime, self, name)
+            _report(runtime, self, name)
         return read(self, *args, **kwargs)
 
     return call
 
 
-def _tell(runtime: ctypes.CDLL, tensor: torch.Tensor, name: ctypes.Array[ctypes.c_char]) -> None:
+def _report(runtime: ctypes.CDLL, tensor: torch.Tensor, name: ctypes.Array[ctypes.c_char]) -> None:
     if tensor.numel() == 0:
         return
     item = tensor.element_size()

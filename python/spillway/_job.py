@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets Spillway up in a job that is not changed for it, as the environment says (settings.JOB)."""
+"""Sets Spillway up in an unchanged program, from the environment variables of settings.JOB."""
 
 from __future__ import annotations
 
@@ -14,32 +14,45 @@ from spillway.settings import JOB, OF_A_REPORT, LaunchError, tag_ratios
 
 
 def wanted() -> dict[str, str]:
-    """The settings that are given, by option. Raises LaunchError for a value that cannot be used."""
+    """The settings that are given, by option. Raises LaunchError for an invalid value."""
     given = {setting.option: os.environ.get(setting.variable, "") for setting in JOB}
     for setting in JOB:
         if given[setting.option]:
             setting.check(setting.variable, given[setting.option])
     if (given["budget"] or given["time_limit"]) and given["ratio"]:
         which = "SPILLWAY_BUDGET" if given["budget"] else "SPILLWAY_TIME_LIMIT"
-        raise LaunchError(f"{which} and SPILLWAY_OFFLOAD_RATIO: set one of them")
+        raise LaunchError(
+            f"{which}={os.environ[which]}: cannot be combined with SPILLWAY_OFFLOAD_RATIO={given['ratio']}. "
+            "Unset one of them."
+        )
     if given["plans"] and not (given["budget"] or given["time_limit"]):
-        raise LaunchError("SPILLWAY_PLANS needs SPILLWAY_BUDGET or SPILLWAY_TIME_LIMIT, whose plans it keeps")
+        raise LaunchError(
+            f"SPILLWAY_PLANS={given['plans']}: needs SPILLWAY_BUDGET or SPILLWAY_TIME_LIMIT, whose plans it "
+            "saves. Set one of them."
+        )
     if given["over_budget"] and not given["budget"]:
-        raise LaunchError("SPILLWAY_OVER_BUDGET needs SPILLWAY_BUDGET, which a step may exceed")
+        raise LaunchError(
+            f"SPILLWAY_OVER_BUDGET={given['over_budget']}: needs SPILLWAY_BUDGET, the limit that it is "
+            "about. Set SPILLWAY_BUDGET=SIZE."
+        )
     of_a_report = [option for option in OF_A_REPORT if given[option] not in ("", "0")]
     if of_a_report and not given["report"]:
-        raise LaunchError(f"SPILLWAY_REPORT_{of_a_report[0].upper()} needs SPILLWAY_REPORT, a folder")
+        option = of_a_report[0]
+        raise LaunchError(
+            f"SPILLWAY_REPORT_{option.upper()}={given[option]}: needs SPILLWAY_REPORT, the report's folder. "
+            "Set SPILLWAY_REPORT=DIR."
+        )
     off = [setting.option for setting in JOB if setting.is_switch and given[setting.option] == "0"]
     return {option: value for option, value in given.items() if value and option not in off}
 
 
 def start() -> None:
-    """Does nothing where nothing was asked for, or with SPILLWAY_DISABLE=1. Called once, at the end of
-    `import torch`, when CUDA has not started.
+    """Does nothing without settings, or with SPILLWAY_DISABLE=1. Called once, at the end of `import torch`,
+    before CUDA has started.
 
-    Raises SystemExit with one line where what was asked for cannot be had: a job that needs Spillway to fit
-    must not go on without it. An interpreter that no part of this build was made for goes on without, and
-    one line says so: a job may start others beside its own.
+    Prints one line and raises SystemExit if a setting cannot be honored: a job that needs Spillway to fit
+    must not run without it. An interpreter that this build does not support runs without Spillway, which one
+    line reports: a job may start interpreters other than its own.
     """
     if os.environ.get("SPILLWAY_DISABLE") == "1":
         return
@@ -52,15 +65,16 @@ def start() -> None:
     other = _of_another_version()
     if other:
         raise SystemExit(
-            _say(f"{other} is preloaded, of another version than this package, {SHIM.parent.parent}: use one")
+            _say(
+                f"{other}: is preloaded, but is of another version than the package in {SHIM.parent.parent}. "
+                "Use one version of Spillway."
+            )
         )
 
     from spillway import _load
 
     if not _load.fits_interpreter():
-        _say(
-            f"this build is not for Python {_load.python_tag()} ({sys.executable}): it runs without Spillway"
-        )
+        _say(f"{sys.executable}: runs without Spillway, which was not built for Python {_load.python_tag()}")
         return
     try:
         _load.glue()
@@ -73,7 +87,7 @@ def start() -> None:
 
 
 def _of_another_version() -> str | None:
-    """A preloaded library of ours, where the one of this package is another. None without /proc."""
+    """The path of a preloaded Spillway library that differs from this package's. None without /proc."""
     try:
         with open("/proc/self/maps") as maps:
             mapped = {line.rstrip("\n").split(maxsplit=5)[-1] for line in maps if "/libspillway_" in line}
@@ -137,6 +151,6 @@ def _keep_plans(path: str) -> None:
 
 
 def _say(text: str) -> int:
-    """One line on stderr; the exit status of bad usage."""
+    """Prints one line to stderr. Returns the exit status of bad usage."""
     print(f"spillway: {printable(text)}", file=sys.stderr)
     return 2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of a class that a program has made and told nothing of."""
+"""Live objects of a class, found by the garbage collector instead of a registration."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ _Class = TypeVar("_Class")
 
 
 def living(of: type[_Class]) -> list[_Class]:
-    """All objects of the class that are alive, also those that are being made and lack attributes; not those
-    that ``gc.freeze()`` was called behind. Takes as long as a collection."""
+    """All live objects of the class, including incompletely constructed ones, which may lack attributes;
+    excluding those frozen by ``gc.freeze()``. Takes as long as a collection."""
     return [each for each in gc.get_objects() if issubclass(type(each), of)]

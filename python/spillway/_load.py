@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from spillway._glue import Glue
 
 SUPPORTED = f"torch {OLDEST} to {NEWEST}"
-RECOMPUTE = "pip install --no-build-isolation ."
+REBUILD = "pip install --no-build-isolation ."
 
 _NAME = re.compile(r"_glue_t(\d)(\d+)(\..*\bso)$")
 
 
 def python_tag() -> str:
-    """What the names of this interpreter's extension modules say: "cpython-311-x86_64-linux-gnu"."""
+    """The tag in the names of this interpreter's extension modules: "cpython-311-x86_64-linux-gnu"."""
     return EXTENSION_SUFFIXES[0].strip(".").removesuffix(".so")
 
 
@@ -54,23 +54,23 @@ def supported(version: str) -> bool:
 
 
 def why_not(version: str) -> str:
-    """What is wrong with running on this torch, and what to do; empty where nothing is."""
+    """Why Spillway cannot run on this torch, and what to do; empty if it can."""
     built = sorted(built_for(), key=_minor)
     if any(_minor(version) == _minor(each) for each in built):
         return ""
-    have = ", ".join(built) or "no version"
-    wrong = f"this build of spillway is for torch {have}, but torch {version} is installed"
+    have = f"for torch {', '.join(built)}" if built else "without any torch"
+    wrong = f"torch {version}: Spillway was built {have}"
     if supported(version):
-        return f"{wrong}: build it for that one with {RECOMPUTE} ({SUPPORTED} are supported)"
-    return f"{wrong}: {SUPPORTED} are supported; install one of these, then build for it with {RECOMPUTE}"
+        return f"{wrong}. Build it for torch {version}: {REBUILD} ({SUPPORTED} are supported)."
+    return f"{wrong}; {SUPPORTED} are supported. Install one of these, then build for it: {REBUILD}"
 
 
 @functools.cache
 def glue() -> Glue:
     """The LibTorch layer, loaded once.
 
-    Raises ImportError where there is none for this torch: a layer built for another minor version would
-    call the wrong functions.
+    Raises ImportError if none was built for this torch: a layer built for another minor version would call
+    the wrong functions.
     """
     import torch
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Micro-batches whose activations wait on the host until their backward pass comes near."""
+"""Micro-batches whose activations are offloaded until shortly before their backward pass."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _Stage = TypeVar("_Stage")
 def microbatches(
     offload_activations: bool = True, activation_loading_horizon: int | Literal["auto"] = 4
 ) -> Microbatches:
-    """Training steps of several micro-batches, whose activations wait in host memory meanwhile.
+    """Training steps of several micro-batches, whose activations are offloaded until their backward pass.
 
     Around the steps of a loop that accumulates gradients::
 
@@ -53,17 +53,18 @@ def microbatches(
         with micro:
             schedule.step(batch)
 
-    Layers in ``spillway.checkpoint_wrapper`` are units: a layer's arguments leave as its forward pass runs,
-    and are fetched when the backward pass is `activation_loading_horizon` units away. What is saved between
-    them is a unit too; without checkpointed layers a whole micro-batch is one. A step is expected to go in
-    the order of the one before. A micro-batch whose backward pass comes right after its forward pass stays;
-    where all of them do, as with a single one, nothing is gained, and the logger ``spillway`` says so.
+    Each layer in ``spillway.checkpoint_wrapper`` is a unit: its arguments are offloaded while its forward
+    pass runs, and are fetched when the backward pass is `activation_loading_horizon` units away. Tensors
+    saved between layers are a unit, too; without checkpointed layers a micro-batch is one unit. Prefetching
+    expects the order of the previous step. A micro-batch whose backward pass directly follows its forward
+    pass stays resident. If that holds for all of them, nothing is gained, and the logger ``spillway`` reports
+    it.
 
     Args:
-        offload_activations: without it nothing moves.
-        activation_loading_horizon: how many units ahead of the backward pass activations begin to be fetched,
-            at least 1. More of them hide slower copies and hold more memory. "auto" begins with 1 and doubles
-            it while steps get faster and the device has room.
+        offload_activations: whether to offload; with False the object does nothing.
+        activation_loading_horizon: how many units ahead of the backward pass to start fetching, at least 1. A
+            larger horizon hides slower copies and uses more memory. "auto" starts with 1 and doubles it while
+            steps get faster and the device has memory.
 
     Raises:
         TypeError, ValueError: an option of the wrong type or outside its range.
@@ -117,7 +118,9 @@ class Microbatches(Scope):
 
     def _opening(self) -> Opening:
         if self._engine.in_step:
-            raise RuntimeError("spillway.microbatches: a training step is open already: steps do not nest")
+            raise RuntimeError(
+                "microbatches: a training step is already open, and steps do not nest. Leave the first one."
+            )
         if self.offload_activations:
             self._say_if_nothing_is_gained()  # a backward pass may have run after the last step was left
             self._tune()
@@ -135,24 +138,25 @@ class Microbatches(Scope):
         """
         if not self._engine.in_step:
             raise RuntimeError(
-                "spillway.microbatches: enter the object around the training step before batch()"
+                "microbatches: batch() was called outside of a training step. Enter the object around the "
+                "step."
             )
         return _Batch(self._engine) if self.offload_activations else nullcontext()
 
     def attach(self, stage: _Stage) -> _Stage:
-        """From now on each call of `stage` inside a training step is one micro-batch. Returns the stage.
+        """Make each call of `stage` inside a training step one micro-batch. Returns `stage`.
 
         Args:
             stage: a module, or a stage of ``torch.distributed.pipelining``.
 
         Raises:
-            TypeError: it is neither.
+            TypeError: `stage` is neither.
         """
         import torch
 
         module = getattr(stage, "submod", stage)
         if not isinstance(module, torch.nn.Module):
-            raise TypeError(f"attach takes a module or a pipeline stage, not {stage!r}")
+            raise TypeError(f"stage must be an nn.Module or a pipeline stage, not {stage!r}")
         if module not in _attached:
             module.register_forward_pre_hook(_enter)
             module.register_forward_hook(_leave, always_call=True)
@@ -160,11 +164,11 @@ class Microbatches(Scope):
         return stage
 
     def stats(self) -> dict[str, int]:
-        """Counts since the object was made, and of the latest step.
+        """Counters since the object was created, and of the latest step.
 
-        ``units`` that left, ``units_kept`` because their backward pass was near, units that was fetched
-        ``ahead`` of it, ``largest_unit_bytes`` of one that left; ``batches`` of the step, and of those
-        ``straight_batches`` that went on to their backward pass at once.
+        ``units``: offloaded; ``units_kept``: kept because their backward pass was near; ``ahead``: fetched
+        before the backward pass needed them; ``largest_unit_bytes``: the largest offloaded one. Of the latest
+        step, ``batches`` and ``straight_batches``, whose backward pass directly followed.
         """
         return dict(self._engine.stats())
 
@@ -183,9 +187,11 @@ class Microbatches(Scope):
             return
         self._said = True
         _log.warning(
-            "spillway.microbatches: nothing is gained: micro-batches in this step: %d, and the backward "
-            "pass of each comes right after its forward pass, so they stay on the device. Run the forward "
-            "passes of several first, or use a pipeline schedule.",
+            "microbatches: nothing was offloaded, because the backward pass of each of the %d micro-batches "
+            "in "
+            "this step directly follows its forward pass. Run several forward passes first, or use a "
+            "pipeline "
+            "schedule.",
             step["batches"],
         )
 

@@ -44,25 +44,25 @@ def start(ratios: Mapping[str, float]) -> None:
     def at_end() -> None:
         # Not of children, nor of a process that only helps others, as a worker of a data loader does.
         if os.getpid() == started_in and module_calls.any:
-            _tell_unfitted(regions)
+            _warn_unmatched(regions)
 
     atexit.register(at_end)
 
 
 def _tag_of(pattern: str) -> str:
-    """A tag may hold neither "*" nor empty components."""
+    """`pattern` as a tag, which can contain neither "*" nor empty components."""
     return re.sub(r"[*?]+", "-", pattern).strip("/") or "-"
 
 
-def _tell_unfitted(regions: _Regions) -> None:
-    """One line on stderr for patterns that fitted nothing: by the first process, where a job has several."""
+def _warn_unmatched(regions: _Regions) -> None:
+    """Prints one line for patterns that fitted nothing. Of several ranks only rank 0 prints."""
     rank = os.environ.get("RANK", "")
     if not regions.unfitted or (rank.isdecimal() and int(rank) > 0):
         return
     patterns = ", ".join(regions.unfitted)
     whose = " of rank 0" if rank else ""
     print(
-        f"spillway: --tag-ratio {patterns}: no module and no NVTX range{whose} had such a name",
+        f"spillway: --tag-ratio={patterns}: fitted no module and no NVTX range{whose}. Check the names.",
         file=sys.stderr,
     )
 

@@ -32,22 +32,21 @@ def parts_of(model: Any, num_slices: int) -> list[nn.Module]:
     _check_that_there_are_some(model)
     for place, part in enumerate(model):
         if not isinstance(part, nn.Module):
-            raise TypeError(f"model must be a list of modules: number {place} is {type(part).__name__}")
+            raise TypeError(f"model[{place}] must be an nn.Module, not {type(part).__name__}")
     integer("num_slices", num_slices, 1)  # it has its parts already
     return list(model)
 
 
 def _check_that_there_are_some(model: Any) -> None:
     if len(model) == 0:
-        raise ValueError("model has no layers")
+        raise ValueError("model must have at least one layer, not 0")
 
 
 def _check_that_layers_follow_each_other(model: nn.Sequential) -> None:
     if type(model).forward is not nn.Sequential.forward or "forward" in vars(model):
         raise TypeError(
-            "model must be an nn.Sequential that runs its layers one after the other: this "
-            f"{type(model).__name__} has a forward of its own, which its parts could not follow. Give a list "
-            "of modules that do the same"
+            "model must be an nn.Sequential that runs its layers in order, not "
+            f"{type(model).__name__} with its own forward. Pass a list of modules that do the same."
         )
 
 
@@ -56,26 +55,26 @@ def check_tensors(model: nn.Module, kind: type[nn.Module]) -> None:
     for name, module in model.named_modules():
         if isinstance(module, kind):
             raise ValueError(
-                f"model has an {kind.__name__} inside, as {name}: its parameters live on the host already. "
-                "Wrap the model that is in it"
+                f"model must not contain an {kind.__name__}, whose parameters are already on the host "
+                f"({name}). Wrap its model instead."
             )
     for what, tensors in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
         for name, tensor in tensors:
             if is_lazy(tensor):
                 raise ValueError(
-                    f"model must have shapes: {what} {name} gets its own in a first forward pass. Run one "
-                    "before the model is wrapped"
+                    f"model must be initialized, but {what} {name} is lazy. Run a forward pass before "
+                    "wrapping the model."
                 )
             if tensor.is_meta:
                 raise ValueError(
-                    f"model must have values: {what} {name} is on the meta device. Make them with to_empty() "
-                    "and initialise them before the model is wrapped"
+                    f"model must be initialized, but {what} {name} is on the meta device. Call to_empty() "
+                    "and initialize it before wrapping the model."
                 )
             gradient = tensor.grad if tensor.is_leaf else None
             if gradient is not None and gradient.device.type != "cpu":
                 raise ValueError(
-                    f"model must have no gradients on a device: {what} {name} has one on {gradient.device}. "
-                    "Call zero_grad() before the model is wrapped"
+                    f"model must have no gradients on a device, but that of {what} {name} is on "
+                    f"{gradient.device}. Call zero_grad() before wrapping the model."
                 )
 
 

@@ -67,9 +67,9 @@ def _aot_eager(model: Any, inputs: Any) -> Any:
     if is_dry():
         from spillway import _dry_compile
 
-        say("torch.compile is modelled: what inductor fuses is one kernel")
+        say("torch.compile is modeled: each graph that Inductor fuses is one kernel")
         return _dry_compile.backend(model, inputs)
-    say("torch.compile runs with backend aot_eager: the emulated GPU runs no code that inductor generates")
+    say("torch.compile uses backend aot_eager: the emulated GPU cannot run Inductor's code")
     return aot_eager(model, inputs)
 
 
@@ -99,8 +99,8 @@ def _patch_inductor_backend(module: Any) -> None:
 def _patch_inductor(module: Any) -> None:
     def refuse(exported: Any, *arguments: Any, **options: Any) -> Any:
         raise NotImplementedError(
-            "torch._inductor.aoti_compile_and_package: "
-            "the emulated GPU runs no compiled code; run the model eagerly"
+            "torch._inductor.aoti_compile_and_package: the emulated GPU cannot run compiled code. "
+            "Run the model eagerly."
         )
 
     module.aoti_compile_and_package = refuse

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that goes while nothing needs it, and is fetched at the same addresses."""
+"""Pauses device memory that is not in use, and resumes it at the same addresses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _named(tag: str) -> str:
 
 
 class Pausing:
-    """A pause that goes on: :meth:`wait` gives what it came to, as often as it is asked."""
+    """A pause that is in progress. :meth:`wait` returns its result, and may be called repeatedly."""
 
     def __init__(self, tag: str, discard: bool) -> None:
         self.tag = tag
@@ -38,11 +38,11 @@ class Pausing:
             self._error = error
 
     def done(self) -> bool:
-        """Whether :meth:`wait` would return at once."""
+        """Whether the pause is complete, so that :meth:`wait` would not block."""
         return not self._thread.is_alive()
 
     def wait(self) -> dict[str, int]:
-        """Return the pause's report, or raise its error, once it is over."""
+        """Wait for the pause; return its result or raise its error."""
         self._thread.join()
         with _lock:
             if self in _going_on:
@@ -58,7 +58,7 @@ _going_on: list[Pausing] = []
 
 
 def join_all() -> None:
-    """Waits for every pause that goes on. Errors: the first one's, once all are over."""
+    """Waits for every pause in progress, then raises the first error, if any."""
     with _lock:
         all_of_them = list(_going_on)
     errors = []
@@ -76,33 +76,33 @@ def pause(tag: str, *, discard: bool = False, wait: Literal[True] = True) -> dic
 @overload
 def pause(tag: str, *, discard: bool = False, wait: Literal[False]) -> Pausing: ...
 def pause(tag: str, *, discard: bool = False, wait: bool = True) -> dict[str, int] | Pausing:
-    """Give the device memory of everything under `tag` back, and keep its contents in host memory.
+    """Copy all memory under `tag` to the host, and release its device memory.
 
-    The tensors stay, at the same addresses, and so do CUDA graphs captured with them; only what is live is
-    copied, as many bytes as were asked for. Nothing may use them until :func:`resume`: a kernel that touches
-    one faults. What is allocated under `tag` later is not paused.
+    Tensors, and CUDA graphs captured with them, keep their addresses; only allocated memory is copied. Do not
+    use the tensors until :func:`resume`: a kernel that accesses one faults. Memory that is allocated under
+    `tag` later is not paused.
 
-    Waits for the work that the tensors' streams have been given, and for the copies. As before freeing a
-    tensor, a stream that uses one besides its own must be known (``record_stream``) or be waited for.
+    Waits for the work that is queued on the tensors' streams, and for the copies. As before a tensor is
+    freed, other streams that use it must be recorded (``record_stream``) or synchronized.
 
     Args:
-        tag: a tag, which stands for those inside it too (``"optimizer"``), or a pattern of tags
-            (``"activation/layers.*"``); ``"*"`` is everything that has a tag.
-        discard: the contents need not be fetched: nothing is copied, and they are unspecified afterwards.
-        wait: False returns at once, and the copies go on beside the program: a :class:`Pausing`, whose
-            ``wait()`` gives the report or raises the errors below, as does the next :func:`resume` or
-            :class:`~spillway.memory.resident` of anything, which joins it. From the call on nothing may use
-            the tensors.
+        tag: a tag, which includes the tags inside it (``"optimizer"``), or a pattern of tags
+            (``"activation/layers.*"``); ``"*"`` matches all tagged memory.
+        discard: do not copy the contents; they are unspecified after :func:`resume`.
+        wait: with False, return a :class:`Pausing` immediately, while the copies proceed. Its ``wait()``
+            returns the result or raises the errors below. So does the next :func:`resume` or
+            :class:`~spillway.memory.resident`, which waits for it. The tensors must not be used from this
+            call on.
 
     Returns:
-        ``blocks`` that were paused and their ``bytes``, ``copied_bytes``, and ``released_bytes``, which
-        the device has to give again: what shares physical memory with something else stays.
+        The number of paused ``blocks``, their ``bytes``, ``copied_bytes``, and ``released_bytes``. Physical
+        memory that is shared with other blocks is not released.
 
     Raises:
-        TypeError: `tag` is no string, or a flag no bool.
-        ValueError: `tag` is empty, or no memory is under it.
+        TypeError: `tag` is not a string, or a flag is not a bool.
+        ValueError: `tag` is empty, or no memory has this tag.
         RuntimeError: all of it is paused already, or the driver failed.
-        MemoryError: the host has no memory for the contents. In each case nothing has changed.
+        MemoryError: the host has no memory for the contents. On any error nothing has changed.
     """
     what = (_named(tag), flag("discard", discard))
     if flag("wait", wait):
@@ -116,18 +116,18 @@ def pause(tag: str, *, discard: bool = False, wait: bool = True) -> dict[str, in
 
 
 def resume(tag: str) -> dict[str, int]:
-    """Bring everything paused under `tag` back, with its contents, at its addresses.
+    """Fetch all paused memory under `tag`, with its contents, to the same addresses.
 
-    Any stream, thread and graph may use it afterwards.
+    All streams, threads and graphs can use it afterwards.
 
     Returns:
         ``blocks``, ``bytes`` and ``copied_bytes``.
 
     Raises:
-        ValueError: no memory is under `tag`.
+        ValueError: no memory has this tag.
         RuntimeError: none of it is paused, or the driver failed.
-        torch.OutOfMemoryError: the device has no memory for it; its text says who holds what. In each case
-            nothing has changed.
+        torch.OutOfMemoryError: the device has too little memory; the message lists the memory of each tag. On
+            any error nothing has changed.
     """
     name = _named(tag)
     join_all()
@@ -135,9 +135,9 @@ def resume(tag: str) -> dict[str, int]:
 
 
 def allow_eviction(tag: str) -> None:
-    """Where the device runs out of memory, let Spillway pause what is under `tag`.
+    """Allow Spillway to pause memory under `tag` when the device runs out of memory.
 
-    You promise that the code that uses that memory fetches it before, with :func:`resume` or inside
+    The caller must fetch that memory before use, with :func:`resume` or inside
     :class:`~spillway.memory.resident`::
 
         spillway.memory.allow_eviction("optimizer")
@@ -152,19 +152,19 @@ def allow_eviction(tag: str) -> None:
 
 
 def forbid_eviction(tag: str) -> None:
-    """Take one :func:`allow_eviction` of `tag` back. What is paused stays so until it is resumed.
+    """Undo one :func:`allow_eviction` of `tag`. Paused memory remains paused until it is resumed.
 
     Raises:
-        RuntimeError: it was not allowed.
+        RuntimeError: eviction of `tag` was not allowed.
     """
     glue().forbid_eviction(_named(tag))
 
 
 # In lower case, as torch.no_grad: it is used like a function.
 class resident(Scope, ContextDecorator):
-    """A region in which everything under `tag` is on the device and stays there, eviction allowed or not.
+    """A region in which all memory under `tag` is resident on the device, even if its eviction is allowed.
 
-    What is paused is fetched at the entry, as with :func:`resume`, whose errors it raises.
+    Entering it fetches paused memory, as :func:`resume` does, with the same errors.
     """
 
     def __init__(self, tag: str) -> None:

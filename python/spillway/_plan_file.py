@@ -38,35 +38,41 @@ class PlanFile:
         """The same for all regions with that file and tag, however often one is made."""
         key = (_of_rank(path), tag)
         if not os.path.isdir(key[0].parent):
-            raise ValueError(f"plans={key[0]}: there is no folder {key[0].parent}")
+            raise ValueError(
+                f"plans={key[0]}: folder {key[0].parent} does not exist. Create it, or name a file elsewhere."
+            )
         if key not in cls._all:
             cls._all[key] = cls(path, tag)
         return cls._all[key]
 
     def read(self) -> None:
-        """The first call plans with what is in the file, where there is one for this GPU and this torch.
-        Raises ValueError for a file that no such job has written."""
+        """The first call plans from the file, if it exists and is for this GPU and this torch. Raises
+        ValueError for a file that is not a plan file."""
         if self._read:
             return
         try:
             found = parse_json(read_text(self.path))
             if found["spillway_plans"] > _FORMAT:
-                raise ValueError(f"format {found['spillway_plans']}, and not {_FORMAT}")
+                raise ValueError(f"format {found['spillway_plans']} of a newer Spillway")
             if found["spillway_plans"] < _FORMAT:
-                _log.info("%s was written by an older Spillway, and is not used", self.path)
+                _log.info("%s was written by an older Spillway and is ignored", self.path)
             elif found["where"] == self._where():
                 glue().learn_steps(self.tag, self._device(), found["steps"])
             else:
-                _log.info("%s is of %s, and not used on %s", self.path, found["where"], self._where())
+                _log.info("%s is for %s and is ignored on %s", self.path, found["where"], self._where())
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise ValueError(f"plans={self.path}: cannot be read: {reason_of(error)}") from None
+            raise ValueError(
+                f"plans={self.path}: cannot be read ({reason_of(error)}). Name a readable file."
+            ) from None
         except ValueError as error:
-            raise ValueError(f"plans={self.path}: cannot be used: {error}; delete the file") from None
+            raise ValueError(
+                f"plans={self.path}: cannot be used ({error}). Delete it, or name another file."
+            ) from None
         except (LookupError, TypeError, OverflowError, RuntimeError):
             raise ValueError(
-                f"plans={self.path}: cannot be used: it is no file of plans; delete it, or name another one"
+                f"plans={self.path}: is not a plan file. Delete it, or name another file."
             ) from None
         self._read = True
 
@@ -85,10 +91,10 @@ class PlanFile:
         try:
             replace({self.path: text}, mode=0o666)
         except OSError as error:
-            _log.warning("the plans are not kept: %s: %s", self.path, reason_of(error))
+            _log.warning("plans=%s: cannot be written (%s)", self.path, reason_of(error))
 
     def _others(self, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """What is in the file besides."""
+        """The file's entries for other tags and shapes."""
         try:
             found = parse_json(read_text(self.path))
             if found["spillway_plans"] != _FORMAT or found["where"] != self._where():

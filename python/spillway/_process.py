@@ -10,9 +10,9 @@ __all__ = ["has_ended", "start_of"]
 
 
 def start_of(process: int) -> int | None:
-    """When a process began, in the kernel's ticks since boot: with its number, this names one process. None
-    where it has ended and where its state cannot be read, as with no file descriptor left: ``has_ended``
-    tells the two apart."""
+    """The start time of a process, in the kernel's ticks since boot: with its number, it identifies one
+    process. None if the process has ended or its state cannot be read, as without free file descriptors;
+    ``has_ended`` distinguishes the two."""
     state = _state_of(process)
     return None if state is None or state[0] else state[1]
 

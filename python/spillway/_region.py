@@ -36,7 +36,7 @@ class Region(Scope, ContextDecorator):
             or inspect.isasyncgenfunction(func)
         ):
             raise TypeError(
-                f"{func.__qualname__} is a generator or coroutine function, whose body runs after the call: "
-                "enter the region inside it, around the forward pass"
+                f"{func.__qualname__}: is a generator or coroutine function, whose body runs after the call. "
+                "Enter the region inside it, around the forward pass."
             )
         return super().__call__(func)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of setting values: each takes the name of the option or variable and its text, and returns the text
-that the variable gets, or raises LaunchError."""
+"""Checks of setting values. Each check takes the name of the option or variable and its text, and returns the
+text to store in the variable, or raises LaunchError."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNITS = {"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 
 
 class LaunchError(ValueError):
-    """A value that cannot be used, or a library that is missing. Its text is one line for the user."""
+    """An invalid value, or a missing library. The message is one line for the user."""
 
 
 def choice(*allowed: str) -> Callable[[str, str], str]:
@@ -60,8 +60,7 @@ def size(name: str, value: str) -> str:
 
 
 def budget(name: str, value: str) -> str:
-    """A size that a GPU's memory may have: so few bytes are a number whose unit is missing. Or a share, or
-    "auto"."""
+    """A size of at least 1 MiB (a smaller number lacks its unit), a share, or "auto"."""
     if value == "auto":
         return value
     if value.endswith("%"):
@@ -73,7 +72,7 @@ def budget(name: str, value: str) -> str:
     assert found is not None
     if float(found[1]) * 2 ** _UNITS[found[2]] < 2**20:
         raise LaunchError(
-            f"{name}={value}: is less than 1MiB: give a unit, as in 20GiB, or a share, as in 80%"
+            f"{name}={value}: expected at least 1MiB. Add a unit, as in 20GiB, or give a share, as in 80%."
         )
     return value
 
@@ -100,8 +99,8 @@ def rates(name: str, value: str) -> str:
         fits = re.fullmatch(r"[0-9]+(\.[0-9]+)?(e-?[0-9]+)?", number) and 0 < float(number) <= most
         if which not in RATES or not fits:
             raise LaunchError(
-                f"{name}: {item}: expected NAME=NUMBER with a name among {', '.join(_RATES)} (a second, up "
-                f"to 1e18), {', '.join(_SHARES)} (shares, up to 1) and {', '.join(_TIMES)} (seconds, up to 1)"
+                f"{name}={item}: expected NAME=NUMBER, where NAME is {', '.join(_RATES)} (per second, up to "
+                f"1e18), {', '.join(_SHARES)} (a share, up to 1) or {', '.join(_TIMES)} (seconds, up to 1)"
             )
     return value
 
@@ -116,21 +115,24 @@ def assumptions(name: str, value: str) -> str:
         wrong = wrong or (which == "finite" and item != "finite" and float(number) not in (0, 1))
         if wrong:
             raise LaunchError(
-                f"{name}: {item}: expected NAME=NUMBER with a name among nonzero, unique (shares, 0 to 1), "
-                "value and finite (0 or 1)"
+                f"{name}={item}: expected NAME=NUMBER, where NAME is nonzero or unique (a share, 0 to 1), "
+                "value, or finite (0 or 1)"
             )
     return value
 
 
 def fault(name: str, value: str) -> str:
-    """Asks the emulator, which alone knows its functions and their errors."""
+    """Asks the emulator, which has the list of functions and errors."""
     if EMULATOR.exists():
         import ctypes
 
         say = ctypes.CDLL(str(EMULATOR)).spillway_emulator_fault
         say.restype = ctypes.c_char_p
         if (wrong := say(value.encode())) is not None:
-            raise LaunchError(f"{name}: {wrong.decode()}")
+            reason = wrong.decode()
+            item = re.match(r'fault "(.*?)": ', reason)
+            subject = f"{name}={item[1] if item else value}"
+            raise LaunchError(f"{subject}: {reason[item.end() if item else 0 :]}")
     return value
 
 
@@ -152,23 +154,25 @@ def tag_ratios(name: str, value: str) -> dict[str, float]:
         pattern, equals, share = item.partition("=")
         if not equals or not re.fullmatch(r"[\w.*?/ -]+", pattern):
             raise LaunchError(
-                f"{name}={value}: expected PATTERN=SHARE such as 'mlp=0.8', with a pattern of module names"
+                f"{name}={value}: expected PATTERN=SHARE, such as mlp=0.8; PATTERN fits names of modules"
             )
         ratio(f"{name}={pattern}", share)
         if pattern in found:
-            raise LaunchError(f"{name}={value}: {pattern} has two ratios")
+            raise LaunchError(f"{name}={value}: gives {pattern} two ratios. Remove one.")
         found[pattern] = float(share)
     return found
 
 
 def folder(name: str, value: str) -> str:
-    """An absolute path: programs change their folder."""
+    """An absolute path: programs change their working folder."""
     if not value:
-        raise LaunchError(f"{name}=: expected a folder")
+        raise LaunchError(f"{name}=: expected a folder, such as out")
     folder = _absolute(name, value)
     mode = _mode(name, value, folder)
     if mode is not None and not stat.S_ISDIR(mode):
-        raise LaunchError(f"{name}={value}: is a file: name a folder, which is made where it is missing")
+        raise LaunchError(
+            f"{name}={value}: expected a folder, not a file. Name a folder; it is created if missing."
+        )
     return folder
 
 
@@ -177,19 +181,21 @@ def _absolute(name: str, value: str) -> str:
         return str(Path(value).absolute())
     except OSError as error:
         raise LaunchError(
-            f"{name}={value}: the working folder cannot be found ({reason_of(error)}): give an absolute path"
+            f"{name}={value}: the working folder cannot be read ({reason_of(error)}). Give an absolute path."
         ) from None
 
 
 def _mode(name: str, value: str, path: str) -> int | None:
-    """What is at `path`, as st_mode; None where nothing is. LaunchError where that cannot be found out, as of
-    a name that is too long or in a folder that may not be entered."""
+    """The st_mode of `path`; None if nothing is there. Raises LaunchError if `path` cannot be examined, such
+    as a name that is too long or a folder without permission."""
     try:
         return os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise LaunchError(f"{name}={value}: {reason_of(error)}") from None
+        raise LaunchError(
+            f"{name}={value}: cannot be used ({reason_of(error)}). Name another path."
+        ) from None
 
 
 def time_limit(name: str, value: str) -> str:
@@ -202,9 +208,9 @@ def plans(name: str, value: str) -> str:
     path = _absolute(name, value)
     mode = _mode(name, value, path)
     if mode is not None and not stat.S_ISREG(mode):
-        raise LaunchError(f"{name}={value}: expected a regular file, or a name for one")
+        raise LaunchError(f"{name}={value}: expected a regular file, or the name of a new one")
     if not os.path.isdir(os.path.dirname(path)):
-        raise LaunchError(f"{name}={value}: expected a file in a folder that is there")
+        raise LaunchError(f"{name}={value}: expected a file in an existing folder. Create the folder first.")
     return path
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who holds a GPU's memory."""
+"""The memory of a GPU by tag."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def device_index(device: Any) -> int:
     index = torch.cuda._utils._get_device_index(device, optional=True)
     count = torch.cuda.device_count()
     if not 0 <= index < count:
-        raise ValueError(f"device {device!r}: expected one of the {count} GPUs")
+        raise ValueError(f"device must be one of the {count} GPUs, not {device!r}")
     return index
 
 
@@ -30,19 +30,19 @@ def by_tag(device: Any = None) -> dict[str, Any]:
     """The memory of one GPU by tag, as numbers. Sizes are bytes.
 
     ``allocator`` (str)
-        whose memory it is: "spillway" after ``use_allocator()`` and under a pluggable allocator over
-        ``libspillway.so`` (one without our functions: once it has served). Under another ``tags`` is empty
-        and only ``total`` has what that one tells; what it does not know is None.
+        the allocator in use: "spillway" after ``use_allocator()``, and with a pluggable allocator of
+        ``libspillway.so`` (a plain ``CUDAPluggableAllocator``: after its first allocation). With another
+        allocator ``tags`` is empty, and ``total`` has what that one reports; unknown values are None.
     ``tags``
-        by tag ("" for none): ``allocated`` (live on the device, as rounded), ``away`` (its memory was
-        released by ``pause``, its addresses kept), ``waste`` (rounding), ``peak`` and ``blocks``.
+        by tag ("" for none): ``allocated`` (on the device, rounded), ``away`` (paused: memory released by
+        ``pause``, addresses kept), ``waste`` (rounding), ``peak`` and ``blocks``.
     ``cached``
-        free bytes that are held from the driver, by pool and stream: a list of ``pool``, ``stream``,
+        free reserved bytes, by pool and stream: a list of ``pool``, ``stream``,
         ``bytes``. Free memory has no tag: the next allocation may get it.
     ``total``
-        ``allocated``, ``cached``, ``away`` (paused memory, and storages that moved to the host),
-        ``held`` (from the driver), ``peak``, ``reserved_peak``, and the three wastes ``rounding``,
-        ``stranded`` (free, in chunks that hold live blocks too) and ``pending`` (free, but a copy or
+        ``allocated``, ``cached``, ``away`` (paused memory and offloaded storages),
+        ``held`` (reserved from the driver), ``peak``, ``reserved_peak``, and the three wastes ``rounding``,
+        ``stranded`` (free, in chunks with allocated blocks) and ``pending`` (free, but a copy or
         another stream may still use it).
 
     Args:
@@ -148,7 +148,7 @@ def summary(device: Any = None) -> str:
         cells = [row[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join(cells).rstrip())
-    lines.append(f"held from the driver: {_size(total['held'])}, {_size(total['reserved_peak'])} at the peak")
+    lines.append(f"reserved: {_size(total['held'])}, {_size(total['reserved_peak'])} at the peak")
     lines.append(
         "waste: "
         + ", ".join(f"{_size(total[waste])} {waste}" for waste in ("rounding", "stranded", "pending"))

@@ -13,13 +13,13 @@ __all__ = ["matches", "tag"]
 
 
 class tag(Scope, ContextDecorator):
-    """Memory that is allocated inside belongs to this name; also a decorator.
+    """Give memory that is allocated inside this scope a tag. A context manager and a decorator.
 
-    Scopes nest: inside ``tag("encoder")``, ``tag("mlp")`` is "encoder/mlp". A scope holds for the thread
-    that enters it, and for the backward pass of what is recorded in it, whichever thread runs that. The
-    backward of what was recorded outside all scopes belongs to the scope around the call of ``backward()``.
+    Scopes nest: inside ``tag("encoder")``, ``tag("mlp")`` is "encoder/mlp". A scope applies to the thread
+    that enters it, and to the backward pass of operators recorded in it, on any thread. Backward passes of
+    operators recorded outside of all scopes have the scope around the call of ``backward()``.
 
-    A scope names more strongly than the roles that ``spillway.tags.watch()`` gives.
+    A scope takes precedence over the automatic tags of ``spillway.tags.watch()``.
 
     Args:
         name: components joined by "/", none of them empty, without "*" and control characters; at most 256

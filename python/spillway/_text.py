@@ -56,7 +56,7 @@ def _loads(text: str, **hooks: Any) -> Any:
 
 def _integer(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
-        raise ValueError(f"a number has {len(digits)} digits; at most {_MOST_DIGITS} are read")
+        raise ValueError(f"a number has {len(digits)} digits, and at most {_MOST_DIGITS} are allowed")
     return int(digits)
 
 

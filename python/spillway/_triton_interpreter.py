@@ -145,7 +145,9 @@ def call(function: Any, *arguments: Any, **options: Any) -> Any:
 def run(kernel: Any, name: str, arguments: Mapping[str, Any], grid: tuple[int, int, int]) -> None:
     """Errors: NotImplementedError with the kernel's name, from what the interpreter raised."""
     if kernel.is_gluon():
-        raise NotImplementedError(f"the emulated GPU does not run gluon kernels, so not {name}")
+        raise NotImplementedError(
+            f"{name}: the emulated GPU does not run Gluon kernels. Call a PyTorch implementation."
+        )
     constants = {parameter.name for parameter in kernel.params if parameter.is_constexpr}
     with _scope() as scope:
         try:
@@ -158,8 +160,8 @@ def run(kernel: Any, name: str, arguments: Mapping[str, Any], grid: tuple[int, i
                 function(**given)
         except Exception as error:
             raise NotImplementedError(
-                f"the emulated GPU runs triton kernels in triton's interpreter, which could not run {name}: "
-                f"{error!r}. Call a PyTorch implementation of it"
+                f"{name}: failed in Triton's interpreter, which the emulated GPU uses ({error!r}). "
+                "Call a PyTorch implementation."
             ) from error
 
 
@@ -188,7 +190,7 @@ def _operator(symbol: str) -> Callable[..., torch.Tensor] | None:
 def _extern(self: Any, library: str, path: str, symbol: str, arguments: Any, result: Any, pure: bool) -> Any:
     operator = _operator(symbol)
     if operator is None:
-        raise NotImplementedError(f"the interpreter has no {symbol}")
+        raise NotImplementedError(f"Triton's interpreter does not implement {symbol}")
     values = [torch.from_numpy(np.ascontiguousarray(each.data)) for each in arguments]
     return interpreter.TensorHandle(operator(*values).numpy(), getattr(result, "scalar", result))
 

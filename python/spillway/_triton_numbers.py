@@ -18,7 +18,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
-# What moves bits, whatever they stand for, or converts them itself.
+# Operations that move bits of any type, or convert them.
 # fmt: off
 _MOVES = {
     "load", "store", "masked_load", "masked_store", "tensor_pointer_load", "tensor_pointer_store",
@@ -51,12 +51,16 @@ def _in_float32(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
         types = [_scalar(each) for each in arguments]
         if name != "dot" and any(each is not None and each.is_fp8() for each in types):
-            raise NotImplementedError(f"the interpreter has no {name} of 8-bit floating point numbers")
+            raise NotImplementedError(
+                f"Triton's interpreter does not implement {name} for 8-bit floating point"
+            )
         to_bfloat16 = any(isinstance(each, tl.dtype) and each.scalar == tl.bfloat16 for each in arguments)
         if not to_bfloat16 and tl.bfloat16 not in types:
             return method(self, *arguments, **options)
         if name == "atomic_rmw":
-            raise NotImplementedError("the interpreter has no atomic operations of bfloat16")
+            raise NotImplementedError(
+                "Triton's interpreter does not implement atomic operations for bfloat16"
+            )
         wide = [
             _widened(each)
             if of == tl.bfloat16

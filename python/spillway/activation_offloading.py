@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saved activations wait on the host: the managers that users of torchtune, TRL and Axolotl know."""
+"""Activation offloading with the interfaces of torchtune, TRL and Axolotl."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class NoOpManager(Region):
-    """A region whose saved tensors stay where they are, also inside a region that moves them.
+    """A region whose saved tensors stay resident, even inside a region that offloads.
 
     A context manager and a decorator.
     """
@@ -37,20 +37,20 @@ class NoOpManager(Region):
 
 
 class OffloadActivations(Region):
-    """A region whose saved activations wait in host memory until the backward pass.
+    """A region whose saved activations are offloaded to host memory until the backward pass.
 
     A context manager and a decorator, with TRL's interface; ``spillway.compat.torchtune`` has torchtune's
     order of arguments. The backward pass may run inside or outside, and after any number of forward passes.
 
     Args:
-        use_pin_memory: accepted for its users; host memory is pinned either way, within its limits, because
-            copies to pageable memory make the host wait.
-        use_streams: whether copies run beside the computation. Without it the stream that saves a tensor
-            waits for its copy, and nothing is fetched before it is needed.
-        min_offload_size: a tensor moves where its storage has at least this many bytes.
-        max_fwd_stash_size: this many saved storages may still hold device memory for their copy; at the next
-            one the saving stream waits for the earliest copy. Over Spillway's allocator this bounds nothing:
-            there the memory is free for the same stream at once, and carries the copy's fence.
+        use_pin_memory: accepted for compatibility. Host memory is always pinned, within its limits, because
+            copies to pageable memory block the host.
+        use_streams: whether copies overlap with computation. With False the stream that saves a tensor waits
+            for its copy, and tensors are fetched on demand.
+        min_offload_size: offload only tensors whose storage has at least this many bytes.
+        max_fwd_stash_size: maximum number of saved storages that keep device memory during their copy; at the
+            next one the saving stream waits for the earliest copy. Has no effect with Spillway's allocator:
+            there a freed block is reusable immediately, and the next user's stream waits for the copy.
 
     Raises:
         TypeError, ValueError: an option of the wrong type or outside its range.
@@ -82,7 +82,7 @@ class OffloadActivations(Region):
         )
 
     def update_model_params(self, model: torch.nn.Module) -> None:
-        """Does nothing: parameters and their views are known as such when they are saved."""
+        """Does nothing: saved parameters and their views are recognized without it."""
 
     def __repr__(self) -> str:
         return (
@@ -100,16 +100,17 @@ def get_act_offloading_ctx_manager(
     warn_if_no_head: bool = True,
     enabled: bool = True,
 ) -> OffloadActivations | NoOpManager:
-    """A manager for the forward pass of `model` that moves everything but what its output head saves.
+    """A manager for the forward pass of `model` that offloads all activations except those of its output
+    head.
 
-    The head's activations are the first that the backward pass wants: moving them gains nothing. The head
-    is found in plain and in wrapped models (DistributedDataParallel, FSDP, torch.compile, PEFT); modules that
-    fuse it with the loss, such as Liger's, stay as well. Calling this again for a model changes nothing.
+    The backward pass needs the head's activations first, so offloading them gains nothing. The head is found
+    in plain and in wrapped models (DistributedDataParallel, FSDP, torch.compile, PEFT). Modules that fuse it
+    with the loss, such as Liger's, stay resident, too. A second call for the same model has no effect.
 
     Args:
         model: the model that runs inside the manager.
-        warn_if_no_head: whether to warn where no head is found; everything moves then.
-        enabled: without it the result is a ``NoOpManager`` and the model is left alone.
+        warn_if_no_head: whether to warn if no head is found; all activations are offloaded then.
+        enabled: with False, return a ``NoOpManager`` and leave the model unchanged.
 
     The other arguments are those of ``OffloadActivations``.
     """
@@ -128,8 +129,8 @@ class ActivationOffloadingMixin:
 
         class OffloadingTrainer(spillway.compat.ActivationOffloadingMixin, Trainer): ...
 
-    Each training step runs with its activations on the host, unless ``args.activation_offloading`` says no.
-    Where the trainer has an offloading of its own for that option, as TRL's have, this one takes its place.
+    Each training step offloads its activations, unless ``args.activation_offloading`` is False. Replaces the
+    trainer's own offloading for that option, such as TRL's.
     """
 
     activation_offload_context: OffloadActivations | NoOpManager

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regions that move as little as keeps a GPU within a budget."""
+"""Regions that offload and recompute just enough to keep a GPU within a budget."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from spillway._scope import open_calls
 from spillway.budget_error import raise_where_missed, say_lower_bound
 from spillway.cpu_offload import end_steps_with_optimizers
 from spillway.limits import size_of
+from spillway.report.sizes import size
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +33,7 @@ TAG = "budget"
 
 
 class BudgetRegion(Region):
-    """What :func:`offload` gives without a model."""
+    """The region that :func:`offload` returns without a model."""
 
     def __init__(
         self,
@@ -47,7 +48,10 @@ class BudgetRegion(Region):
         named = text_or_none("tag", tag)
         self.tag = TAG if named is None else named
         if budget is None and time_limit is None:
-            raise TypeError('offload needs budget="20GiB", a share of the GPU or "auto", or time_limit=1.05')
+            raise TypeError(
+                'offload needs a budget (a size such as "20GiB", a share such as "80%", or "auto") or a '
+                "time_limit (such as 1.05)"
+            )
         self.budget = _budget_of("auto" if budget is None else budget)
         self.time_limit = _time_limit_of(time_limit)
         self.recompute = flag("recompute", recompute)
@@ -65,8 +69,8 @@ class BudgetRegion(Region):
         total = torch.cuda.get_device_properties(device).total_memory
         if isinstance(self.budget, int) and self.budget > total:
             raise ValueError(
-                f"budget must be above 0 and at most {total} bytes, what GPU {device} has, "
-                f"not {self.budget} bytes"
+                f"budget must be at most the memory of GPU {device}, {size(total)} ({total} bytes), "
+                f"not {size(self.budget)} ({self.budget} bytes)"
             )
         end_steps_with_optimizers()
         glue().take_end_of_memory()  # of a backward pass before
@@ -117,17 +121,19 @@ def _budget_of(given: Any) -> int | float | str:
             given = float(given[:-1]) / 100
         except ValueError:
             raise ValueError(
-                f'budget must be a size, a share such as "80%" or "auto", not {given!r}'
+                f'budget must be a size such as "20GiB", a share such as "80%", or "auto", not {given!r}'
             ) from None
     if isinstance(given, float):
         if not 0 < given <= 1:
             raise ValueError(
-                f"budget must be a share of the GPU above 0 and at most 1, or bytes as an integer, "
+                f"budget must be a share of the GPU above 0 and at most 1, or an integer number of bytes, "
                 f"not {given!r}"
             )
         return given
     if isinstance(given, str) and given.replace(".", "", 1).isdigit():
-        raise ValueError(f'budget has no unit: "{given}GiB", or bytes as an integer, not {given!r}')
+        raise ValueError(
+            f'budget must have a unit, as in "{given}GiB", or be an integer number of bytes, not {given!r}'
+        )
     return given if given == "auto" else size_of("budget", given)
 
 
@@ -152,7 +158,7 @@ def _as_glue_has_it(budget: int | float | str, time_limit: float | None, warns: 
 
 
 def _given_again(model: torch.nn.Module, wanted: BudgetRegion) -> bool:
-    """Where the model has a region already: that one is what is wanted from its next entry on."""
+    """Updates the region that the model has already, if any; effective at its next entry."""
     for hook in model._forward_pre_hooks.values():
         region = getattr(hook, "__self__", None)
         if isinstance(region, BudgetRegion):
@@ -206,7 +212,7 @@ def offload(
     plans: str | os.PathLike[str] | None = None,
     over_budget: str = "error",
 ) -> Any:
-    """Keep what a GPU holds within `budget`, in the least time that a plan finds.
+    """Fit a step into `budget` as fast as possible, offloading and recomputing activations as needed.
 
     ::
 
@@ -214,36 +220,37 @@ def offload(
         with spillway.offload(budget="20GiB"):            # or around a part of the program
             loss = model(batch)
 
-    The first step of each sequence of shapes is recorded: what can be recomputed is released, and all
-    else moves that can. The steps after it follow a plan made from what the recorded one needed and took:
-    storage by storage it is kept, moved, or recomputed (:func:`spillway.recompute`), so that the peak is
-    within the budget and the predicted time the least; what moves is fetched as early as there is room.
-    :func:`spillway.explain` says what the plan is, and how near it comes to what any plan could.
+    Spillway records the first step of each sequence of shapes, in which it recomputes or offloads all that it
+    can. Later steps follow a plan made from the recorded sizes and times. The plan keeps, offloads or
+    recomputes (:func:`spillway.recompute`) each storage, so that the peak is within the budget and the
+    predicted time is minimal. Offloaded storages are prefetched as early as memory allows.
+    :func:`spillway.explain` shows the plan, and how close it is to the best possible one.
 
     Memory counts from the first tensor that a step saves to the end of its backward pass, and on to the end
     of the first step of an optimizer of ``torch.optim``, or ``spillway.step``, that comes before the next
-    entry. It counts as the allocator does: over Spillway's what the heap has handed out, over PyTorch's what
-    ``torch.cuda.max_memory_allocated`` measures. Each GPU has the budget for itself.
+    entry. It is the allocated memory of the allocator in use; with PyTorch's, the memory that
+    ``torch.cuda.max_memory_allocated`` measures. The budget applies to each GPU separately.
 
     Args:
-        model_or_region: a module, whose forward passes run in the region from now on, and which is returned
-            (one that is given again has the new budget and tag instead);
-            or a function to decorate; or nothing, for the region itself, a context manager and decorator.
+        model_or_region: a module, whose forward passes then run in the region, and which is returned (a
+            second call for it replaces its budget and tag); or a function to decorate; or None, to return the
+            region itself, a context manager and decorator.
         budget: bytes, or text such as ``"20GiB"``; a share of the GPU's memory such as ``0.8`` or ``"80%"``;
-            or ``"auto"``, 95 % of what the GPU has for this process when the first step begins.
+            or ``"auto"``, 95 % of the memory available to this process when the first step begins.
         time_limit: minimizes memory instead of time, with a predicted step time of at most this multiple
             of the time with everything kept, such as ``1.05``. Without a budget that is ``"auto"``; with
             one, the budget is kept first.
-        recompute: whether storages may be recomputed; without it they only move.
+        recompute: whether storages may be recomputed; with False they are only offloaded.
         tag: a name under which the region is planned and counted. Regions that are entered in the same step
-            must have the same tag and the same budget, which a GPU holds for all of them; models that train
-            in steps of their own keep their plans under a tag each. Default: ``"budget"``.
-        plans: a file that keeps what was recorded, so that the next run of the same job on such a GPU follows
-            a plan from its first step on. It is made where it is missing.
+            must have the same tag and the same budget, which they share; give models that train in separate
+            steps a tag each. Default: ``"budget"``.
+        plans: a file that saves the recorded profile, so that the next run of the same job on such a GPU
+            follows a plan from its first step. Created if missing.
         over_budget: what happens when a step needs more than `budget` although all of its activations are
-            offloaded: ``"error"`` raises BudgetError at its end, ``"warn"`` warns and goes on. A step that
-            exceeded it and was not all offloaded, such as the first one of its shape, is a RuntimeWarning.
-            ``budget="auto"`` never raises: only the end of the GPU's memory ends such a job.
+            offloaded: ``"error"`` raises BudgetError at its end, ``"warn"`` warns and continues. A step that
+            exceeded it and was not completely offloaded, such as the first one of its shape, causes a
+            RuntimeWarning. ``budget="auto"`` never raises; such a job fails only when the GPU is out of
+            memory.
 
     Raises:
         TypeError, ValueError: `budget` is no size or share, or not above 0; at the first entry, it is more
@@ -265,5 +272,5 @@ def offload(
         model_or_region.register_forward_hook(region._after, always_call=True)
         return model_or_region
     if not callable(model_or_region):
-        raise TypeError(f"model_or_region must be a module, a function or None, not {model_or_region!r}")
+        raise TypeError(f"model_or_region must be an nn.Module, a function or None, not {model_or_region!r}")
     return region(model_or_region)

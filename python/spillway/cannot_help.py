@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spillway reports where offloading does not lower a job's peak. Imports no torch."""
+"""The messages for jobs whose peak offloading does not lower. Imports no torch."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ _TEXTS = {
 
 
 def text(reason: str, size_in_bytes: int) -> str:
-    """What is the matter, by how much, and what to do. ``reason``: one of REASONS."""
+    """The cause, its size, and what to do. ``reason``: one of REASONS."""
     return _TEXTS[reason].format(size=size(size_in_bytes))

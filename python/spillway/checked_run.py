@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from spillway._files import reason_of
 from spillway._scratch import scratch_folder
 from spillway._text import printable
 
@@ -51,7 +52,7 @@ def run_to_end(program: str, command: Sequence[str], env: Mapping[str, str], **o
     try:
         child = subprocess.Popen(list(command), executable=program, env=env, preexec_fn=end_with, **options)
     except OSError as error:
-        print(f"spillway: {printable(program)}: {error.strerror}", file=sys.stderr)
+        print(f"spillway: {printable(program)}: cannot be executed ({reason_of(error)})", file=sys.stderr)
         return None
     _forward_signals(child)
     return child.wait()

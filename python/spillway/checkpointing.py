@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of a model whose activations are forgotten and recomputed."""
+"""Activation checkpointing: parts of a model whose activations are recomputed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Counted(Scope, ContextDecorator):
 
 
 def disable_checkpointing() -> AbstractContextManager[Any]:
-    """Inside, this thread's checkpointed functions and modules run plainly: everything is saved as usual."""
+    """Disables checkpointing for this thread: checkpointed functions and modules save their activations."""
     return _Counted("disabled")
 
 
@@ -57,7 +57,7 @@ def is_checkpointing() -> bool:
 
 
 def is_recomputing() -> bool:
-    """Whether this thread runs a checkpointed function once more, for a backward pass."""
+    """Whether this thread recomputes a checkpointed function for a backward pass."""
     return bool(_state.recomputing)
 
 
@@ -69,32 +69,32 @@ def checkpoint(
     preserve_rng_state: bool = True,
     **kwargs: Any,
 ) -> _Result:
-    """``function(*args, **kwargs)``, whose saved activations are forgotten and recomputed when the
-    backward pass wants them.
+    """Call ``function(*args, **kwargs)`` and recompute its activations in the backward pass instead of saving
+    them.
 
-    What is kept are the tensors among the arguments, in whatever lists, tuples and dictionaries they lie.
-    Gradients reach everything that they reach without it: inputs, parameters and tensors that the function
-    finds elsewhere. Results are passed on as they are. Works under ``backward``, ``torch.autograd.grad``,
-    with retained graphs, double backward and nested; random numbers of all devices, autocast and the
-    running statistics of batch norm layers are as if the function had run once. Without gradients, and
-    inside ``torch.func.vmap``, ``grad`` and the other transforms, the function simply runs.
+    Only the tensors among the arguments are saved, including those in nested lists, tuples and dictionaries.
+    Gradients are those without checkpointing, also of parameters and tensors that the function closes over.
+    Results are returned unchanged. Works with ``backward``, ``torch.autograd.grad``, retained graphs, double
+    backward and nesting. Random numbers of all devices, autocast and running statistics of batch norm layers
+    are as if the function had run once. Without gradients, and inside the transforms of ``torch.func``, the
+    function runs without checkpointing.
 
     Args:
-        function: does the same each time it is given the same arguments. Batch norm layers inside
-            ``torch.compile`` are found where it is a module, a method of one, or closes over some.
-        offload_to_cpu: whether its tensor arguments wait in pinned host memory: they leave while the function
-            runs, and are fetched ahead of the second run.
-        preserve_rng_state: whether the second run draws the same random numbers.
+        function: must do the same for the same arguments. Batch norm layers inside ``torch.compile`` are
+            found if it is a module, a method of one, or closes over modules.
+        offload_to_cpu: whether to offload its tensor arguments to pinned host memory: they are copied while
+            the function runs, and prefetched for the recomputation.
+        preserve_rng_state: whether the recomputation draws the same random numbers.
 
     Raises:
         TypeError: `function` is not callable, or a flag is not a bool.
-        RuntimeError: in the backward pass, where an argument was changed in place, or where the second run
-            saves other tensors than the first or depends on other parameters (replaced, or restored as by
+        RuntimeError: in the backward pass, if an argument was changed in place, or if the recomputation saves
+            other tensors or depends on other parameters than the first run (replaced, or restored as by
             ``torch.func.functional_call``). Parameters that are arguments, as in
-            ``checkpoint(functional_call, module, parameters, x)``, are kept.
+            ``checkpoint(functional_call, module, parameters, x)``, are saved.
     """
     if not callable(function):
-        raise TypeError(f"checkpoint takes a function, not {function!r}")
+        raise TypeError(f"function must be callable, not {function!r}")
     offload_to_cpu = flag("offload_to_cpu", offload_to_cpu)
     preserve_rng_state = flag("preserve_rng_state", preserve_rng_state)
     return _checkpoint(function, args, kwargs, offload_to_cpu, preserve_rng_state)
@@ -191,7 +191,7 @@ def checkpoint_wrapper(module: torch.nn.Module, offload_to_cpu: bool = False) ->
     import torch
 
     if not isinstance(module, torch.nn.Module) or isinstance(module, torch.jit.ScriptModule):
-        raise TypeError(f"checkpoint_wrapper takes a module that Python runs, not {module!r}")
+        raise TypeError(f"module must be an nn.Module and not a ScriptModule, not {module!r}")
     # Not by an attribute's way: what torch.compile gives passes attributes on to the module inside.
     # FairScale's takes any false value, such as an empty dictionary of options.
     offload = flag("offload_to_cpu", offload_to_cpu) if offload_to_cpu else False
@@ -250,8 +250,7 @@ def _call(_module: Any, forward: Callable[..., _Result], /, *args: Any, **kwargs
 class _StatisticsSetAside(Scope):
     """Batch norm layers write their running statistics to copies that are dropped.
 
-    What operators write is put back anyway, wherever the layers are. A compiled graph runs none that could
-    be told from others.
+    Buffers written by operators are restored anyway. A compiled graph has no distinguishable layers.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:

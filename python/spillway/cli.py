@@ -102,7 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"spillway {_subcommand(arguments)}: {printable(text)}", file=sys.stderr)
         return BAD_USAGE
     except click.Abort:
-        return 130  # as a shell says of SIGINT
+        return 130  # the exit status of shells for SIGINT
     return status if isinstance(status, int) else 0
 
 

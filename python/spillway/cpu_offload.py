@@ -99,21 +99,24 @@ def _log_totals() -> None:
         if totals[0] and _logged.get(tag) != totals:
             _logged[tag] = totals
             _log.debug(
-                "tag %r: %d of %d bytes of saved activations moved in a step", tag, totals[1], totals[0]
+                "tag %r: %d of %d bytes of saved activations were offloaded in a step",
+                tag,
+                totals[1],
+                totals[0],
             )
         if totals[0] and _logged_limits.get(tag) != totals:
             _log_limit(tag, totals)
 
 
 def _log_limit(tag: str, totals: tuple[int, int]) -> None:
-    """Logs how near a budget's steps come to what no plan could beat, once the plan has been timed."""
+    """Logs how close a budget's steps are to the bound of any plan, once the plan has been timed."""
     from spillway.planning import explain
 
     found = explain(tag, points=2)
     if found is None or found.taken is None:
         return
     _logged_limits[tag] = totals
-    _log.debug("tag %r on GPU %d: %s", tag, found.device, found.of_limit_in_words)
+    _log.debug("tag %r on GPU %d: %s", tag, found.device, found.optimality_in_words)
 
 
 def _ratio(value: float) -> float:
@@ -130,7 +133,7 @@ def _headroom(value: int | str | None) -> int | None:
 
 
 class CPUOffload(Region):
-    """A region whose saved activations wait in pinned host memory until the backward pass.
+    """A region whose saved activations are offloaded to pinned host memory until the backward pass.
 
     Wrap the forward pass in it, or decorate a function with it::
 
@@ -139,25 +142,26 @@ class CPUOffload(Region):
         loss.backward()
 
     Args:
-        offload_ratio: the share of the bytes saved for backward that moves, from 0 to 1. Of the bytes that
-            can be moved at most this share goes, and less than one tensor below it, from the first step
-            on. Parameters, CPU tensors, storages below 1024 bytes and tensors that something else keeps alive
-            cannot be moved; ``spillway.stats()`` counts them by reason.
+        offload_ratio: the share of saved bytes to offload, from 0 to 1. From the first step on, at most this
+            share of the offloadable bytes is offloaded, and at most one tensor less. Parameters, CPU tensors,
+            storages below 1024 bytes and tensors that are referenced elsewhere are not offloadable;
+            ``spillway.stats()`` counts them by reason.
         tag: a name under which the region is planned and counted; regions with the same tag share one
             ratio. Default: the empty name.
-        prefetch_headroom: the most bytes of the tag that may be on the device again before the backward pass
-            wants them, as a number or as text such as "512MiB"; 0: nothing is fetched early. They come in the
-            order in which the last step wanted them. Of regions with one tag, what the last one that saved
-            something says counts. Default: one storage at a time, of whatever size.
+        prefetch_headroom: maximum bytes of the tag to prefetch ahead of their use, as a number or as text
+            such as "512MiB"; 0 disables prefetching. The order is that of the last step. Of several regions
+            with one tag, the value of the last one that saved a tensor applies. Default: one storage at a
+            time, of any size.
 
-    Where the logger ``spillway`` is at level DEBUG it gets the bytes of each tag when they change.
+    At level DEBUG, the logger ``spillway`` logs the bytes of each tag when they change.
 
-    An object may be entered again, also while it is open, and in several threads. The region holds for the
-    thread that enters it. Inside it, an inner ``saved_tensors_hooks`` context or non-reentrant checkpoint
-    goes first, as in PyTorch.
+    An object may be entered again, even while it is open, and in several threads. The region applies to the
+    thread that enters it. As in PyTorch, an inner ``saved_tensors_hooks`` context or non-reentrant checkpoint
+    takes precedence.
 
     Raises:
-        TypeError: ``offload_ratio`` is not a number, ``tag`` not a string, or ``prefetch_headroom`` no size.
+        TypeError: ``offload_ratio`` is not a number, ``tag`` not a string, or ``prefetch_headroom`` not a
+        size.
         ValueError: ``offload_ratio`` is outside [0, 1]; ``prefetch_headroom`` is negative; or, at entry,
             ``tag`` already has another ratio in this step.
     """

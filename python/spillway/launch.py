@@ -44,13 +44,13 @@ SHIM = LIBRARIES / "libspillway_preload.so"
 
 
 def check_inherited(env: Mapping[str, str]) -> None:
-    """LaunchError for the first SPILLWAY_* variable that is unknown or has a value that cannot be used."""
+    """Raises LaunchError for the first SPILLWAY_* variable that is unknown or has an invalid value."""
     known = {**OTHERS, **{setting.variable: setting.check for setting in JOB + SETTINGS}}
     for name, value in sorted(env.items()):
         if not name.startswith("SPILLWAY_"):
             continue
         if name not in known:
-            raise LaunchError(f"{name}: unknown setting; known are {', '.join(known)}")
+            raise LaunchError(f"{name}: unknown setting. Use one of {', '.join(known)}.")
         if value:
             known[name](name, value)
 
@@ -63,14 +63,14 @@ def environment(
     base: Mapping[str, str] | None = None,
     **options: str | int | bool | None,
 ) -> dict[str, str]:
-    """`base` (default: this process's environment) with all that a program under Spillway needs.
+    """`base` (default: this process's environment) plus the variables that a program under Spillway needs.
 
     `preload=False` leaves out the shim. `options` are those of JOB and SETTINGS; None leaves a setting as
-    `base` has it. A `profile` of the emulated GPU (spillway.profiles) says what no option does; the one that
-    `base` names, what no variable does either. The shim comes before the emulator, because a shim behind it
-    would never be called, and both before whatever was preloaded already.
+    `base` has it. Options take precedence over `profile`, a profile of the emulated GPU (spillway.profiles).
+    Variables take precedence over a profile that `base` names. LD_PRELOAD has the shim before the emulator,
+    because a shim behind it would never be called, and both before libraries that were preloaded already.
 
-    Raises LaunchError for a bad value in `options` or in `base`, and where a library is missing.
+    Raises LaunchError for an invalid value in `options` or in `base`, and if a library is missing.
     """
     env = dict(os.environ if base is None else base)
     check_inherited(env)
@@ -78,7 +78,7 @@ def environment(
     unknown = options.keys() - {setting.option for setting in JOB + SETTINGS}
     if unknown:
         raise LaunchError(
-            f"{min(unknown)}: unknown option; known are {', '.join(s.option for s in JOB + SETTINGS)}"
+            f"{min(unknown)}: unknown option. Use one of {', '.join(s.option for s in JOB + SETTINGS)}."
         )
     options = {name: value for name, value in options.items() if value is not None}
     if emulate:
@@ -92,7 +92,8 @@ def environment(
         if setting.option not in options:
             continue
         if setting in SETTINGS and not emulate:
-            raise LaunchError(f"{setting.flag} needs --emulate")
+            given = setting.flag if setting.is_switch else f"{setting.flag}={options[setting.option]}"
+            raise LaunchError(f"{given}: needs the emulated GPU. Add --emulate.")
         value = options[setting.option]
         changes[setting.variable] = setting.check(setting.flag, str(int(value) if value is True else value))
     _check_together(env | changes, options)
@@ -105,7 +106,7 @@ def environment(
 
 
 def _of_profile(given: str | None, options: _Options, env: Mapping[str, str]) -> _Options:
-    """The options that a profile comes to."""
+    """The options that a profile sets."""
     name = given or env.get(PROFILE)
     if not name:
         return {}
@@ -122,7 +123,7 @@ def _of_profile(given: str | None, options: _Options, env: Mapping[str, str]) ->
 
 
 def _rates_over(profile: str, given: str) -> str:
-    """Those of the profile, but for those that are given."""
+    """The rates of the profile, overridden by those given."""
     return ",".join({item.partition("=")[0]: item for item in f"{profile},{given}".split(",")}.values())
 
 
@@ -135,17 +136,19 @@ def _check_against_ratio(
     inherited = [each for each in (budget, ratio) if each.option not in options]
     if len(inherited) != 1:
         raise LaunchError(
-            f"{named(budget)} and {named(ratio)}: give one of them; a budget moves as much as it takes"
+            f"{named(budget)}={env[budget.variable]}: cannot be combined with "
+            f"{named(ratio)}={env[ratio.variable]}. Use one of them; a budget chooses the share to offload."
         )
     (other,) = inherited
+    given = budget if other is ratio else ratio
     raise LaunchError(
-        f"{(budget if other is ratio else ratio).flag}: {other.variable}={env[other.variable]} is in the "
-        "environment, and only one of the two can be: unset it"
+        f"{given.flag}={env[given.variable]}: cannot be combined with {other.variable}={env[other.variable]} "
+        "of the environment. Unset that variable."
     )
 
 
 def _check_together(env: Mapping[str, str], options: _Options) -> None:
-    """LaunchError for settings that another one rules out, or that need another one."""
+    """Raises LaunchError for settings that exclude each other, or that need another one."""
 
     def named(setting: Setting) -> str:
         return setting.flag if setting.option in options else setting.variable
@@ -156,16 +159,26 @@ def _check_together(env: Mapping[str, str], options: _Options) -> None:
     if env.get(plans.variable) and not any(
         env.get(_setting(each).variable) for each in ("budget", "time_limit")
     ):
-        raise LaunchError(f"{named(plans)}: needs --budget or --time-limit, whose plans it keeps")
+        raise LaunchError(
+            f"{named(plans)}={env[plans.variable]}: needs a budget, whose plan it saves. Add --budget or "
+            "--time-limit."
+        )
     over_budget = _setting("over_budget")
     if env.get(over_budget.variable) and not env.get(_setting("budget").variable):
-        raise LaunchError(f"{named(over_budget)}: needs --budget, which a step may exceed")
+        raise LaunchError(
+            f"{named(over_budget)}={env[over_budget.variable]}: needs a budget that a step can exceed. Add "
+            "--budget SIZE."
+        )
     for setting in JOB if not env.get("SPILLWAY_REPORT") else ():
         if setting.option in OF_A_REPORT and _is_on(env, setting):
-            raise LaunchError(f"{named(setting)}: needs --report DIR, which says where to write them")
+            given = named(setting) if setting.is_switch else f"{named(setting)}={env[setting.variable]}"
+            raise LaunchError(f"{given}: needs a report to write to. Add --report DIR.")
     kernels = _setting("kernels")
     if env.get("SPILLWAY_EMULATE") == "1" and env.get(kernels.variable):
-        raise LaunchError(f"{named(kernels)}: needs a GPU: the emulated one has no kernels to name and time")
+        raise LaunchError(
+            f"{named(kernels)}={env[kernels.variable]}: needs a GPU; the emulated one has no kernels. "
+            f"{'Leave it out' if kernels.option in options else 'Unset it'}."
+        )
     clock, assume = map(_setting, ("clock", "assume"))
     dry = _is_on(env, _setting("shape_only"))
     for setting in SETTINGS if dry else ():
@@ -173,14 +186,14 @@ def _check_together(env: Mapping[str, str], options: _Options) -> None:
         if why and (env.get(clock.variable) == "real" if setting is clock else _is_on(env, setting)):
             given = f"{named(setting)}=real" if setting is clock else named(setting)
             raise LaunchError(
-                f"{given}: {why}: {'leave it out' if setting.option in options else 'unset it'}"
+                f"{given}: {why}. {'Leave it out' if setting.option in options else 'Unset it'}."
             )
     if not dry and env.get(assume.variable):
-        raise LaunchError(f"{named(assume)}={env[assume.variable]}: needs a dry run: spillway dry-run")
+        raise LaunchError(f"{named(assume)}={env[assume.variable]}: needs a dry run. Use spillway dry-run.")
     for setting in SETTINGS:
         value = env.get(setting.variable) if setting.option in OF_THE_VIRTUAL_CLOCK else None
         if value and not dry and env.get(clock.variable) != "virtual":
-            raise LaunchError(f"{named(setting)}={value}: needs --clock virtual")
+            raise LaunchError(f"{named(setting)}={value}: needs the virtual clock. Add --clock virtual.")
 
 
 def _setting(option: str) -> Setting:
@@ -192,16 +205,17 @@ def _is_on(env: Mapping[str, str], switch: Setting) -> bool:
 
 
 def _preloaded(ours: list[Path], env: Mapping[str, str]) -> dict[str, str]:
-    """LD_PRELOAD, and LD_LIBRARY_PATH where a path has a space, which LD_PRELOAD cannot hold."""
+    """LD_PRELOAD, and LD_LIBRARY_PATH if a path has a space, which LD_PRELOAD cannot contain."""
     for library in ours:
         if not library.exists():
             raise LaunchError(
-                f"{library} is missing: build it with scripts/build, or install the package again"
+                f"{library}: is missing. Build it with scripts/build, or reinstall the package."
             )
     names, changes = [str(library) for library in ours], {}
     if re.search(r"[:;]", str(LIBRARIES)):
         raise LaunchError(
-            f"{LIBRARIES}: a path to preload cannot have a colon or a semicolon; move the package"
+            f"{LIBRARIES}: cannot be in LD_PRELOAD, because it contains a colon or a semicolon. Move the "
+            "package."
         )
     if re.search(r"\s", str(LIBRARIES)):
         names = [library.name for library in ours]
@@ -211,5 +225,7 @@ def _preloaded(ours: list[Path], env: Mapping[str, str]) -> dict[str, str]:
     others = [each for each in re.split(r"[:\s]+", env.get("LD_PRELOAD", "")) if each and each not in mine]
     for other in others:
         if Path(other).name in (SHIM.name, EMULATOR.name):
-            raise LaunchError(f"{other} is preloaded already, of another Spillway: take it out of LD_PRELOAD")
+            raise LaunchError(
+                f"{other}: is preloaded, but belongs to another Spillway. Remove it from LD_PRELOAD."
+            )
     return {**changes, "LD_PRELOAD": ":".join(names + others)}

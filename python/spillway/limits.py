@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much GPU memory Spillway may hold."""
+"""How much GPU memory Spillway may reserve."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNITS = {"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 def size_of(name: str, value: Any, least: int = 1) -> int:
     """Bytes, given as an integer or as text such as "20GiB". Errors: TypeError, ValueError."""
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise TypeError(f'{name} must be bytes as an integer, or text such as "20GiB", not {value!r}')
+        raise TypeError(f'{name} must be an integer number of bytes, or text such as "20GiB", not {value!r}')
     if isinstance(value, str):
         found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(B|KiB|MiB|GiB|TiB|)", value)
         if found is None:
@@ -27,35 +27,35 @@ def size_of(name: str, value: Any, least: int = 1) -> int:
         value = int(Decimal(found[1]) * 2 ** _UNITS[found[2]])
     if not least <= value < 2**63:
         allowed = "above 0" if least == 1 else f"at least {least}"
-        raise ValueError(f"{name} must be {allowed} and at most what the device has, not {value} bytes")
+        raise ValueError(f"{name} must be {allowed} and at most the device's memory, not {value} bytes")
     return int(value)
 
 
 def _require_ours() -> None:
     if not glue().stats()["ours"]:
         raise RuntimeError(
-            "only Spillway's memory can be limited here: call spillway.use_allocator() before anything "
-            "touches the GPU; for PyTorch's own there is torch.cuda.set_per_process_memory_fraction"
+            "only memory of Spillway's allocator can be limited. Call spillway.use_allocator() before CUDA "
+            "is initialized, or limit PyTorch's allocator with torch.cuda.set_per_process_memory_fraction."
         )
 
 
 def set_limit(limit: int | str | None, device: Any = None, *, soft: bool = False) -> None:
-    """Cap what Spillway's heap holds on one GPU, in bytes; None removes the cap.
+    """Cap the memory that Spillway's heap reserves on one GPU; None removes the cap.
 
-    Beyond the cap memory is out as where the GPU has none: cached memory goes back, tags of
-    :func:`allow_eviction` are paused, and only then ``torch.OutOfMemoryError`` says who holds what.
-    ``torch.cuda.set_per_process_memory_fraction`` is a cap of its own; the smaller of the two counts.
+    At the cap an allocation proceeds as if the GPU were full: the heap releases cached memory, then pauses
+    tags of :func:`allow_eviction`, and only then raises ``torch.OutOfMemoryError`` with the memory of each
+    tag. ``torch.cuda.set_per_process_memory_fraction`` is a separate cap; the smaller of the two applies.
 
     Args:
-        limit: bytes, or text such as ``"20GiB"``. Below what is held now, cached memory goes back at once;
-            what lives stays.
+        limit: bytes, or text such as ``"20GiB"``. If more is reserved now, cached memory is released
+            immediately; allocated memory is not affected.
         device: which GPU; default: the current one.
-        soft: not a cap: beyond it cached memory goes back before the heap grows, and then it grows.
+        soft: a threshold instead of a cap: beyond it the heap releases cached memory before it grows.
 
     Raises:
-        TypeError: `limit` is neither an integer, text nor None, or `soft` no bool.
-        ValueError: `limit` is no size, or not above 0 and at most what the GPU has; there is no such GPU.
-        RuntimeError: CUDA memory is not Spillway's. In each case nothing has changed.
+        TypeError: `limit` is not an integer, text or None, or `soft` is not a bool.
+        ValueError: `limit` is not a size above 0 and at most the GPU's memory, or `device` does not exist.
+        RuntimeError: Spillway's allocator is not in use. On any error nothing has changed.
     """
     flag("soft", soft)
     size = 0 if limit is None else size_of("limit", limit)
@@ -64,7 +64,7 @@ def set_limit(limit: int | str | None, device: Any = None, *, soft: bool = False
 
 
 def limit(device: Any = None, *, soft: bool = False) -> int | None:
-    """What :func:`set_limit`, ``use_allocator(limit=…)`` or ``SPILLWAY_MEMORY_LIMIT`` has set for one
-    GPU, in bytes; None for no limit."""
+    """The limit of one GPU in bytes, set by :func:`set_limit`, ``use_allocator(limit=…)`` or
+    ``SPILLWAY_MEMORY_LIMIT``; None for no limit."""
     _require_ours()
     return glue().memory_limit(device_index(device), soft) or None

@@ -11,7 +11,7 @@
     torch_memory_saver.resume("weights")
 
 The import makes Spillway's heap PyTorch's CUDA allocator, so it comes before anything touches the GPU.
-docs/memory_saver.md says where the two differ.
+docs/memory_saver.md lists the differences.
 """
 
 from __future__ import annotations
@@ -42,12 +42,14 @@ def _checked(tag: str) -> str:
     if not isinstance(tag, str):
         raise TypeError(f"tag must be a string, not {tag!r}")
     if "*" in tag or not all(tag.split("/")):
-        raise ValueError(f"tag must be a name or a path such as 'model/weights', not {tag!r}")
+        raise ValueError(
+            f"tag must be a name or a path such as 'model/weights', without '*' or empty parts, not {tag!r}"
+        )
     return tag
 
 
 class _Place(Scope, ContextDecorator):
-    """What this thread allocates inside has this tag and pool."""
+    """Allocations of this thread inside it have this tag and pool."""
 
     def __init__(self, tag: str, pool: int) -> None:
         self._tag, self._pool = tag, pool
@@ -57,7 +59,7 @@ class _Place(Scope, ContextDecorator):
 
 
 class TorchMemorySaver:
-    """Regions whose tensors can leave the device and are fetched at their addresses."""
+    """Regions whose tensors can be paused, and resumed at the same addresses."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -95,36 +97,38 @@ class TorchMemorySaver:
             yield
 
     def disable(self) -> AbstractContextManager[Any]:
-        """Inside a region: what is allocated here is ordinary memory, which is not paused.
+        """Inside a region, allocate ordinary memory, which is not paused.
 
         Raises RuntimeError outside all regions.
         """
         if not glue().in_pool():
-            raise RuntimeError("disable() is for code inside a region(): none is open on this thread")
+            raise RuntimeError(
+                "disable() was called outside of a region() on this thread. Call it inside one."
+            )
         return _Place("", 0)
 
     def pause(self, tag: str | None = None) -> None:
-        """Give the memory of a tag's regions back, or of all regions; nothing to do where they hold none.
+        """Release the device memory of a tag's regions, or of all regions. Does nothing if they have none.
 
-        Waits for the work on it, and for the copies of what is kept.
+        Waits for the work that uses it, and for the copies of contents that are kept.
 
-        Raises RuntimeError where everything is paused already; MemoryError where the host has no memory for
-        the contents. Nothing has changed then.
+        Raises RuntimeError if everything is paused already; MemoryError if the host has no memory for the
+        contents. On any error nothing has changed.
         """
         self._move(glue().pause_all, [(path, not kept) for path, kept in _paths(tag)])
 
     def resume(self, tag: str | None = None) -> None:
-        """Bring what pause() took back, at its addresses; nothing to do where the regions hold no memory.
+        """Fetch paused memory to the same addresses. Does nothing if the regions have no memory.
 
-        Raises RuntimeError where nothing is paused; torch.OutOfMemoryError where the device has no memory.
-        Nothing has changed then.
+        Raises RuntimeError if nothing is paused; torch.OutOfMemoryError if the device has too little memory.
+        On any error nothing has changed.
         """
         join_all()
         self._move(glue().resume_all, [path for path, _ in _paths(tag)])
 
     @contextlib.contextmanager
     def configure_subprocess(self) -> Iterator[None]:
-        """For programs that start children inside. A child's own import does all that is needed."""
+        """Does nothing: a subprocess that imports this module needs no configuration."""
         yield
 
     @property
@@ -133,7 +137,7 @@ class TorchMemorySaver:
 
     @property
     def hook_mode(self) -> str:
-        """``"preload"`` or ``"torch"``: taken, and without effect, because nothing is hooked."""
+        """``"preload"`` or ``"torch"``: accepted without effect, because Spillway hooks nothing."""
         return self._hook_mode
 
     @hook_mode.setter
@@ -144,9 +148,9 @@ class TorchMemorySaver:
 
     @property
     def memory_margin_bytes(self) -> int:
-        """How many bytes of each device this process leaves to others; 0 for none.
+        """Bytes of each device that this process leaves to other processes; 0 for none.
 
-        Raises ValueError for a negative value and one that no device has.
+        Raises ValueError for a negative value, and for one that is not below each device's memory.
         """
         return self._margin
 
@@ -158,27 +162,32 @@ class TorchMemorySaver:
             torch.cuda.get_device_properties(each).total_memory for each in range(torch.cuda.device_count())
         ]
         if value < 0 or any(value >= total for total in totals):
-            raise ValueError(f"memory_margin_bytes must be from 0 to less than each device has, not {value}")
+            raise ValueError(
+                f"memory_margin_bytes must be from 0 to below {min(totals, default=0)}, the smallest "
+                f"device's memory, not {value}"
+            )
         for device, total in enumerate(totals):
             torch.cuda.set_per_process_memory_fraction(1 - value / total, device)
         self._margin = value
 
     def get_cpu_backup(self, x: torch.Tensor) -> torch.Tensor | None:
-        """A copy of what is kept of a paused tensor, on the CPU; None where it is not paused, or not kept.
+        """A CPU copy of a paused tensor's contents; None if it is not paused or its contents are not kept.
 
         Raises ValueError for a tensor that is not contiguous or not on a CUDA device.
         """
         import torch
 
         if not x.is_cuda or not x.is_contiguous():
-            raise ValueError("get_cpu_backup() takes a contiguous CUDA tensor")
+            raise ValueError(
+                f"x must be a contiguous CUDA tensor, not one on {x.device} with strides {x.stride()}"
+            )
         copy = glue().host_copy(x.data_ptr(), x.nbytes)
         if copy is None:
             return None
         return torch.frombuffer(copy, dtype=torch.uint8).view(x.dtype).view(x.shape)
 
     def _pool(self, path: str) -> int:
-        """Memory of one region's kind shares no physical memory with any other."""
+        """The pool of a kind of region. Pools share no physical memory."""
         with self._lock:
             if path not in self._pools:
                 self._pools[path] = glue().new_pool()

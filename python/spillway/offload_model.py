@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A model that lives on the host and visits the GPU in parts."""
+"""A model in host memory whose parts are loaded to the GPU in turn."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["OffloadModel"]
 
 
 class OffloadModel(nn.Module):
-    """Trains a sequential model whose parameters live in host memory, part by part on the GPU.
+    """Train a sequential model with parameters in host memory, loading one part after the other to the GPU.
 
-    Each part comes in while the one before it runs, for the forward pass and once more for the backward
-    pass; parameters never go back, since they do not change on the way. Gradients leave as they come up,
-    and are on the host when ``backward`` returns, so an optimizer over ``parameters()`` runs there::
+    Each part is prefetched while the previous one runs, for the forward pass and again for the backward pass.
+    Parameters are not copied back, because the GPU does not change them. Gradients are copied to the host as
+    they are computed, and are there when ``backward`` returns. An optimizer of ``parameters()`` runs there::
 
         model = spillway.OffloadModel(nn.Sequential(...), device="cuda", num_slices=4)
         optimizer = torch.optim.AdamW(model.parameters())
@@ -34,23 +34,25 @@ class OffloadModel(nn.Module):
         optimizer.step()
 
     Args:
-        model: an ``nn.Sequential``, split into slices of about equal bytes, or a list of modules, its parts.
-            Its parameters stay the same objects.
-        device: the GPU that it runs on; tensors that it is given come there.
-        offload_device: where it lives: the CPU, or a directory on a disk. There parameters, buffers and
-            gradients are a file without a name, mapped into memory, which goes with the model.
-        num_slices: how many slices an ``nn.Sequential`` has, from 1 to its length; the GPU has room for one.
-            Each is two parts where there are layers enough. Of a list's parts the GPU holds two.
-        checkpoint_activation: whether parts keep nothing for the backward pass but their inputs, on the host,
-            and run again.
-        num_microbatches: into how many pieces along dimension 0 the tensors that it is given are split. All
-            pieces run while a part is on the GPU. Results are put together along dimension 0.
+        model: an ``nn.Sequential``, which is split into slices of about equal bytes, or a list of modules,
+            the parts. Its parameters remain the same objects.
+        device: the GPU that it runs on; input tensors are copied to it.
+        offload_device: where parameters, buffers and gradients are stored: the CPU, or a directory on a disk.
+            In a directory they are in an unnamed, memory-mapped file, which is deleted with the model.
+        num_slices: number of slices of an ``nn.Sequential``, from 1 to its length. The GPU has memory for one
+            slice, which is two parts if there are enough layers; of a list it has memory for two parts.
+        checkpoint_activation: whether parts save only their inputs, on the host, and recompute their
+            activations in the backward pass.
+        num_microbatches: number of chunks along dimension 0 into which input tensors are split. All chunks
+            run while a part is on the GPU. Results are concatenated along dimension 0.
 
-    ``stats()`` says what has moved. To change a parameter's dtype, convert the model before it is wrapped.
+    ``stats()`` counts the bytes that were copied. To change a parameter's dtype, convert the model before
+    wrapping.
 
     Raises:
-        TypeError, ValueError: what cannot be used, by name, with what can be. Nothing has changed then.
-            The forward pass raises RuntimeError inside the reverse-mode transforms of ``torch.func``.
+        TypeError, ValueError: an argument is invalid; the message names it and the allowed values. Nothing
+            has changed. The forward pass raises RuntimeError inside the reverse-mode transforms of
+            ``torch.func``.
     """
 
     def __init__(
@@ -88,8 +90,8 @@ class OffloadModel(nn.Module):
         self.register_load_state_dict_pre_hook(_before_loading)  # type: ignore[no-untyped-call]
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """As ``model(*inputs, **kwargs)``. A list's modules get a tuple that the one before returns as
-        several arguments; keyword arguments go to the first."""
+        """Runs ``model(*inputs, **kwargs)``. In a list of modules, a tuple that one module returns becomes
+        the arguments of the next; keyword arguments are for the first module."""
         _check_hooks()
         pieces = self._split((inputs, kwargs))
         self._give_buffers_back()
@@ -105,14 +107,14 @@ class OffloadModel(nn.Module):
         return self._join(outputs)
 
     def stats(self) -> dict[str, int]:
-        """Bytes since the model was wrapped: ``loaded_bytes`` of parts that came in, ``gradient_bytes`` that
-        went out; ``slot_bytes`` of device memory for parts now; ``extra_slots``, how often a part had to have
-        more because the others were still in use."""
+        """Counters since the model was wrapped: ``loaded_bytes`` copied to the GPU, ``gradient_bytes`` copied
+        to the host, ``slot_bytes`` of device memory for parts now, and ``extra_slots``, the number of times
+        that a part needed more device memory because the slots were in use."""
         return dict(self._shards.stats())
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise TypeError(
-            "an OffloadModel cannot be copied or pickled: wrap a copy of its model, or save its state_dict"
+            "an OffloadModel cannot be copied or pickled. Wrap a copy of its model, or save its state_dict."
         )
 
     def _run_all(self, number: int, pieces: list[Any]) -> list[Any]:
@@ -125,7 +127,7 @@ class OffloadModel(nn.Module):
         return outputs
 
     def _keep_assigned_buffers(self, number: int) -> None:
-        """Buffers that the part has assigned again come home as if it had written to them."""
+        """Copies buffers that the part has replaced into the originals, as if it had written to them."""
         for buffers, name, buffer in self._buffers_of_parts[number]:
             assigned = buffers.get(name)
             if assigned is buffer:
@@ -140,7 +142,7 @@ class OffloadModel(nn.Module):
                 buffer.copy_(assigned)
 
     def _give_buffers_back(self) -> None:
-        """Forgets what a part that ran again in a backward pass, or failed, has assigned."""
+        """Restores the original buffers after a recomputation or a failed pass has replaced them."""
         for part in self._buffers_of_parts:
             for buffers, name, buffer in part:
                 if buffers.get(name) is not buffer:
@@ -150,8 +152,8 @@ class OffloadModel(nn.Module):
         for parameters, name, parameter in self._parameters_of_parts:
             if parameters.get(name) is not parameter:
                 raise RuntimeError(
-                    f"parameter {name} of an OffloadModel has been replaced: write to it, or wrap the model "
-                    "again"
+                    f"parameter {name} of an OffloadModel was replaced. Write to it in place, or wrap the "
+                    "model again."
                 )
 
     def _split(self, arguments: Any) -> list[Any]:
@@ -163,8 +165,7 @@ class OffloadModel(nn.Module):
         rows = {leaf.shape[0] for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim() > 0}
         if len(rows) != 1:
             raise ValueError(
-                f"num_microbatches={count} splits tensors along dimension 0, which must be the same for all, "
-                f"not {sorted(rows)}"
+                f"num_microbatches={count}: needs tensors of equal dimension 0 to split, not {sorted(rows)}"
             )
         split = [
             leaf.chunk(count) if isinstance(leaf, torch.Tensor) and leaf.dim() > 0 else None
@@ -189,7 +190,8 @@ class OffloadModel(nn.Module):
                 joined.append(torch.cat(leaves))
             elif any(isinstance(leaf, torch.Tensor) for leaf in leaves):
                 raise ValueError(
-                    "with num_microbatches above 1 results must have a dimension 0 to be put together"
+                    f"num_microbatches={len(outputs)}: needs results with a dimension 0 to concatenate, not "
+                    "scalars. Return losses with a dimension, or use num_microbatches=1."
                 )
             else:
                 joined.append(leaves[0])
@@ -203,16 +205,16 @@ class OffloadModel(nn.Module):
                 if converted is tensor:
                     continue
                 raise RuntimeError(
-                    f"the parameters of an OffloadModel stay on the host in their dtype, but this conversion "
-                    f"makes {name} {_described(converted)} on {converted.device} (it is "
-                    f"{_described(tensor)} on {tensor.device}): convert the model before wrapping it"
+                    f"an OffloadModel cannot be converted, but this would change {name} from "
+                    f"{_described(tensor)} on {tensor.device} to {_described(converted)} on "
+                    f"{converted.device}. Convert the model before wrapping it."
                 )
         return self
 
     def share_memory(self) -> Any:
         raise RuntimeError(
-            "the parameters of an OffloadModel are in pinned memory of this process, which cannot be shared: "
-            "share the model's state_dict instead"
+            "an OffloadModel cannot be shared, because its parameters are in pinned memory of this process. "
+            "Share the model's state_dict."
         )
 
 
@@ -220,7 +222,7 @@ _Place = tuple[dict[str, Any], str, torch.Tensor]
 
 
 def _places(part: nn.Module, kind: str) -> list[_Place]:
-    """Where modules of `part` have their tensors."""
+    """The dictionaries and names of the tensors in `part`."""
     return [
         (getattr(module, kind), name, tensor)
         for module in part.modules()
@@ -230,13 +232,14 @@ def _places(part: nn.Module, kind: str) -> list[_Place]:
 
 
 def _check_hooks() -> None:
-    """Weights that autograd saves are loaded again by hooks, which reverse-mode transforms switch off."""
+    """Raises if saved-tensor hooks, which load saved weights again, are disabled by a reverse-mode
+    transform."""
     autograd: Any = torch._C._autograd
     if torch.is_grad_enabled() and not autograd._saved_tensors_hooks_is_enabled():
         raise RuntimeError(
-            "an OffloadModel cannot run where saved-tensor hooks are disabled, as inside torch.func.grad, "
-            "vjp, jacrev and hessian: its weights are not on the GPU in the backward pass then. Use "
-            "backward(), torch.autograd.grad, or torch.func.jvp and jacfwd"
+            "an OffloadModel needs saved-tensor hooks to fetch its weights for the backward pass, but they "
+            "are disabled here, as inside torch.func.grad, vjp, jacrev and hessian. Use backward(), "
+            "torch.autograd.grad, or torch.func.jvp and jacfwd."
         )
 
 
@@ -253,5 +256,8 @@ def _before_loading(
     module: nn.Module, state: dict[str, Any], prefix: str, metadata: dict[str, Any], *_: Any
 ) -> None:
     if metadata.get("assign_to_params_buffers"):
-        raise ValueError("load_state_dict of an OffloadModel copies into its tensors: assign must be False")
+        raise ValueError(
+            "assign must be False, not True, because load_state_dict of an OffloadModel copies into its "
+            "tensors"
+        )
     _settle(module)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a budget's plan is, what it costs, and what no plan could beat."""
+"""The plan of a budget, its cost, and the bound of any plan."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ LIMITS = {
 @dataclass(frozen=True)
 class PlanPoint:
     """One budget and the plan for it. Bytes; seconds from the first saved storage to the end of the backward
-    pass, predicted. ``bound`` is the least that any plan could take, and ``limit`` what decides it."""
+    pass, predicted. ``bound`` is a lower bound of any plan's time, and ``limit`` the resource that sets
+    it."""
 
     budget: int
     peak: int
@@ -39,19 +40,19 @@ class PlanPoint:
     limit: str
 
     @property
-    def of_limit(self) -> float:
-        """The bound's share of the predicted time: 1 for a plan that none can beat."""
+    def optimality(self) -> float:
+        """Optimality: bound ÷ predicted time; 1 for an optimal plan."""
         return self.bound / self.seconds if self.seconds else 1.0
 
     @property
     def slowdown(self) -> float:
-        """The predicted time over that with everything kept."""
+        """Predicted time ÷ time with everything kept."""
         return self.seconds / self.compute if self.compute else 1.0
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The plan of a budget's last planned step, and the budgets around it, the smallest first."""
+    """The plan of a budget's last planned step, and a curve of other budgets, smallest first."""
 
     tag: str
     device: int
@@ -63,13 +64,12 @@ class Explanation:
     taken: float | None  # seconds that steps with this plan take (median of the last 9); none until one has
 
     @property
-    def of_limit(self) -> float:
-        """η: the least that any plan could take for this budget, over what a step took; predicted until one
-        has been measured."""
-        return self.chosen.bound / self.taken if self.taken else self.chosen.of_limit
+    def optimality(self) -> float:
+        """Optimality: bound ÷ measured step time, or ÷ predicted time until a step has been measured."""
+        return self.chosen.bound / self.taken if self.taken else self.chosen.optimality
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "of_limit": self.of_limit}
+        return {**asdict(self), "optimality": self.optimality}
 
     @staticmethod
     def from_dict(found: dict[str, Any]) -> Explanation:
@@ -90,28 +90,28 @@ class Explanation:
         took = f"took {_ms(self.taken)}" if self.taken else "with this plan have not been timed yet"
         return [
             title,
-            f"peak {size(chosen.peak)} within {size(chosen.budget)}; kept {size(chosen.kept)}, moved "
+            f"peak {size(chosen.peak)} within {size(chosen.budget)}; resident {size(chosen.kept)}, offloaded "
             f"{size(chosen.moved)}, recomputed {size(chosen.recomputed)}",
-            f"predicted {_ms(chosen.seconds)}: computing {_ms(chosen.compute)}, recomputing "
-            f"{_ms(chosen.recompute)}, waiting for the way out {_ms(chosen.stall_out)}, in "
+            f"predicted {_ms(chosen.seconds)}: compute {_ms(chosen.compute)}, recomputation "
+            f"{_ms(chosen.recompute)}, waiting for copies out {_ms(chosen.stall_out)}, for copies in "
             f"{_ms(chosen.stall_in)}; the last steps {took}",
-            self.of_limit_in_words,
+            self.optimality_in_words,
             f"measured link: {self.link_out / 1e9:.4g} GB/s out, {self.link_in / 1e9:.4g} GB/s in",
         ]
 
     @property
-    def of_limit_in_words(self) -> str:
-        """η, and what limits it, on one line."""
-        quicker = self.of_limit > 1 and self.taken is not None
-        bound = "by the times that were recorded no plan could take" if quicker else "no plan could take"
+    def optimality_in_words(self) -> str:
+        """The optimality and its limit, on one line."""
+        faster = self.optimality > 1 and self.taken is not None
+        bound = "by the recorded times no plan could take" if faster else "no plan could take"
         return (
-            f"{self.of_limit:.1%} of the limit: {bound} less than {_ms(self.chosen.bound)}, because of "
-            f"{LIMITS[self.chosen.limit]}{'; the last steps were quicker than they are' if quicker else ''}"
+            f"optimality {self.optimality:.1%}: {bound} less than {_ms(self.chosen.bound)}, because of "
+            f"{LIMITS[self.chosen.limit]}{'; the last steps were faster than recorded' if faster else ''}"
         )
 
     @property
     def points(self) -> list[PlanPoint]:
-        """The curve with the chosen point in it."""
+        """The curve, including the chosen point."""
         return sorted({*self.curve, self.chosen}, key=lambda point: point.budget)
 
     def _line(self, point: PlanPoint) -> str:
@@ -122,14 +122,14 @@ class Explanation:
             size(point.recomputed),
             _ms(point.seconds),
             f"{point.slowdown:.3f}",
-            f"{point.of_limit:.1%}",
+            f"{point.optimality:.1%}",
             LIMITS[point.limit],
         ]
         return _row(cells)
 
 
-_TITLES = ["budget  ", "kept", "moved", "again", "step", "relative", "of limit", "limited by"]
-_WIDTHS = (13, 10, 10, 10, 10, 9, 9)
+_TITLES = ["budget  ", "resident", "offloaded", "recomputed", "step", "relative", "optimality", "limited by"]
+_WIDTHS = (13, 10, 10, 10, 10, 9, 10)
 
 
 def _row(cells: list[str]) -> str:
@@ -142,20 +142,19 @@ def _ms(seconds: float) -> str:
 
 
 def explain(tag: str = "budget", device: Any = None, points: int = 13) -> Explanation | None:
-    """The plan that the last planned step of ``spillway.offload`` followed, and what others would cost.
+    """The plan of the last planned step of ``spillway.offload``, and the predicted cost of other budgets.
 
-    ``print(spillway.explain())`` shows both. Nothing is planned before a step has been recorded, and None
-    comes where the tag has no plan yet, or its recorded step could not be timed. In a job of ``spillway run
-    --budget`` the tag is ``"job"``.
+    ``print(spillway.explain())`` shows both. Returns None if the tag has no plan yet, or if its recorded step
+    could not be timed. In a job of ``spillway run --budget`` the tag is ``"job"``.
 
     Args:
-        tag: that of the region.
+        tag: the tag of the region.
         device: which GPU; default: the current one.
-        points: how many budgets, at equal distances from the smallest that can be met to all that the step
-            would need with everything kept.
+        points: number of budgets, equally spaced from the smallest feasible one to the memory that the step
+            needs with everything kept.
 
     Raises:
-        ValueError: there is no such GPU, or fewer than two points.
+        ValueError: the GPU does not exist, or `points` is not from 2 to 1000.
     """
     if isinstance(points, bool) or not isinstance(points, int) or not 2 <= points <= 1000:
         raise ValueError(f"points must be an integer from 2 to 1000, not {points!r}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program asked of CUDA: traces that the preload library writes (docs/preload_trace.md)."""
+"""Traces of CUDA calls, written by the preload library (docs/preload_trace.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import pairwise
 from statistics import median_low
 from typing import Any
 
-from spillway._files import read_bytes, read_start
+from spillway._files import read_bytes, read_start, reason_of
 from spillway._text import printable
 
 __all__ = ["Call", "PreloadTrace", "is_preload_trace", "read_preload_trace", "summary"]
@@ -54,14 +54,13 @@ class PreloadTrace:
 
 
 def is_preload_trace(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as a trace of the preload library does. Raises ValueError where it cannot be
-    read."""
+    """Whether a file begins like a trace of the preload library. Raises ValueError if it cannot be read."""
     return _read(path, len(_MAGIC)) == _MAGIC
 
 
 def read_preload_trace(path: str | os.PathLike[str]) -> PreloadTrace:
-    """Raises ValueError for a file that is no such trace, or contradicts itself. A trace that ends early,
-    because its program did, is read up to its last whole call."""
+    """Raises ValueError for a file that is not such a trace or is damaged. A trace that ends early, because
+    its program did, is read up to its last complete call."""
     return _Reader(os.fspath(path), _read(path)).trace()
 
 
@@ -69,7 +68,7 @@ def _read(path: str | os.PathLike[str], first: int | None = None) -> bytes:
     try:
         return read_bytes(path, _MOST_BYTES) if first is None else read_start(path, first)
     except OSError as error:
-        raise ValueError(f"{os.fspath(path)}: {error.strerror}") from None
+        raise ValueError(f"{os.fspath(path)}: cannot be read ({reason_of(error)})") from None
 
 
 def _all_moments(ticks: list[int], begun: int, written: int) -> list[int]:
@@ -91,16 +90,19 @@ class _Reader:
         self.path = path
         self.data = data
         if len(data) < _HEAD.size or not data.startswith(_MAGIC):
-            raise ValueError(f"{path}: no trace of the preload library")
+            raise ValueError(f"{path}: is not a trace of CUDA calls. SPILLWAY_PRELOAD_TRACE=FILE writes one.")
         _, version, names, ticks, nanoseconds, self.process, size = _HEAD.unpack_from(data)
         if version not in _VERSIONS:
-            raise ValueError(f"{path}: version {version} of the format, {_VERSIONS[-1]} is known")
+            raise ValueError(
+                f"{path}: has format {version}, but this Spillway reads format {_VERSIONS[-1]}. Use the "
+                "Spillway that wrote it."
+            )
         if size != _EVENT.size:
-            raise ValueError(f"{path}: calls of {size} bytes, {_EVENT.size} are known")
+            raise ValueError(f"{path}: is damaged (calls of {size} bytes instead of {_EVENT.size})")
         self.at = _HEAD.size + names
         lists = data[_HEAD.size : self.at].decode(errors="replace").split("\n\n")
         if len(data) < self.at or len(lists) != 3:
-            raise ValueError(f"{path}: ends in its header")
+            raise ValueError(f"{path}: is truncated within its header")
         self.functions, self.kinds = ([*map(printable, each.split("\n"))] for each in lists[:2])
         self.moments = [(ticks, nanoseconds)]
         self.events: list[tuple[int, tuple[int, ...]]] = []
@@ -112,17 +114,17 @@ class _Reader:
             kind, length = _SECTION.unpack_from(self.data, self.at)
             body = self.data[self.at + _SECTION.size : self.at + _SECTION.size + length]
             if kind not in (_EVENTS_KIND, _END_KIND):
-                raise ValueError(f"{self.path}: byte {self.at}: {kind} is no kind of section")
+                raise ValueError(f"{self.path}: is damaged at byte {self.at} (unknown section kind {kind})")
             more = length - (_EVENTS.size if kind == _EVENTS_KIND else _END.size)
             if more < 0 or more % _EVENT.size or (more and kind == _END_KIND):
-                raise ValueError(f"{self.path}: byte {self.at}: a section of {length} bytes")
+                raise ValueError(f"{self.path}: is damaged at byte {self.at} (invalid section size {length})")
             if kind == _EVENTS_KIND:
                 self._events(body)
             else:
                 self._end(body)
             self.at += _SECTION.size + length
         if self.complete and self.at < len(self.data):
-            raise ValueError(f"{self.path}: byte {self.at}: goes on behind its end")
+            raise ValueError(f"{self.path}: is damaged at byte {self.at} (data after the end section)")
         calls = sorted(self._calls(), key=lambda call: call.nanoseconds)
         return PreloadTrace(self.process, calls, self.complete, self.lost)
 
@@ -134,7 +136,9 @@ class _Reader:
         whole = (len(body) - _EVENTS.size) // _EVENT.size * _EVENT.size
         events = list(_EVENT.iter_unpack(body[_EVENTS.size : _EVENTS.size + whole]))
         if any(event[4] >= len(self.functions) or event[5] >= len(self.kinds) for event in events):
-            raise ValueError(f"{self.path}: byte {self.at}: a call of a function that is not named")
+            raise ValueError(
+                f"{self.path}: is damaged at byte {self.at} (call of a function that is not in its table)"
+            )
         moments = _all_moments([event[0] for event in events], self.moments[0][0], ticks)
         self.events += [(thread, (at, *event[1:])) for at, event in zip(moments, events, strict=True)]
 

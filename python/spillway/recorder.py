@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes down what a job does, for `spillway report` and `spillway top`."""
+"""Records a job for `spillway report` and `spillway top`."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ _log_file: Path | None = None
 
 
 def start(folder: str | os.PathLike[str] | None, operators: bool = False, kernels: int = 0) -> None:
-    """From the first use of CUDA on, what this process does is written to a file of its own in `folder`,
-    and to the statistics page that ``spillway top`` shows. Nothing happens in a process that never uses
-    CUDA, nor in a forked child of one that does. Calls after the first change nothing.
+    """Record this process from its first use of CUDA: to a new file in `folder`, and to the statistics page
+    of ``spillway top``. Processes that never use CUDA, and forked children of those that do, record nothing.
+    Later calls have no effect.
 
-    The folder is made where it is missing; it and the file can be read by the user alone. What cannot be
-    written is logged, and the job goes on. With ``None`` only the page is written.
+    Creates the folder if it is missing; only the user can read it and the file. Write errors are logged, and
+    the job continues. With ``None`` only the page is written.
 
-    Memory gets roles as after ``spillway.tags.watch()``, so that the report can name the module it was for.
+    Memory gets automatic tags as after ``spillway.tags.watch()``, so that the report can name its module.
     With `operators`, the outermost operators and the nodes of backward passes are timed by two events each.
-    With `kernels`, those of this many steps are named and timed through CUPTI, which a profiler cannot have
-    meanwhile; where one has it already, that is logged.
+    With `kernels`, the kernels of this many steps are named and timed by CUPTI, which no profiler can use
+    meanwhile; if a profiler uses it already, that is logged.
     """
     global _asked_in
     if _asked_in is not None:
@@ -57,7 +57,7 @@ def start(folder: str | os.PathLike[str] | None, operators: bool = False, kernel
 
 
 def stop() -> None:
-    """Ends it now, and not only with the process. Does nothing where nothing is written."""
+    """Ends the recording before the process ends. Does nothing if nothing is recorded."""
     if glue().run_log_on():
         if is_dry():  # its devices' clocks stand still unless someone waits for them
             _wait_for_devices()
@@ -66,14 +66,14 @@ def stop() -> None:
 
 
 def _leave_plans() -> None:
-    """Beside the log, what this process's budgets cost."""
+    """Writes the plans of this process's budgets beside the log."""
     if _log_file is None:
         return
     found = (explain(tag, device) for tag in glue().stats()["tags"] for device in glue().stats()["devices"])
     try:
         write_plans(_log_file.with_suffix(SUFFIX), [plan for plan in found if plan is not None])
     except OSError as error:
-        _log.warning("the plans are not in the report: %s", error)
+        _log.warning("the report lacks the plans: %s", error)
 
 
 def _wait_for_devices() -> None:
@@ -89,13 +89,13 @@ def _begin(folder: Path | None, operators: bool, kernels: int) -> None:
     try:
         _begin_in(folder, operators)
     except Exception as error:  # someone else's process: whatever it is, the job goes on
-        _log.warning("no report is written: %s", error)
+        _log.warning("the report cannot be written: %s", error)
         return
     try:
         if kernels:
             glue().watch_kernels(kernels, [str(path) for path in _cupti_folders()])
     except Exception as error:
-        _log.warning("no kernels are recorded: %s", error)
+        _log.warning("kernels cannot be recorded: %s", error)
 
 
 def _cupti_folders() -> list[Path]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tags without a changed line: what modules, optimizers and autograd do says what memory is for."""
+"""Automatic tags by role, from the calls of modules, optimizers and autograd."""
 
 from __future__ import annotations
 

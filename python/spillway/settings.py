@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of Spillway: their options, their environment variables, and what they may be."""
+"""The settings of Spillway: their options, environment variables and allowed values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting: its option, its variable, and what is allowed."""
+    """One setting: its option, its variable, and the check of its value."""
 
     option: str
     variable: str
@@ -283,16 +283,16 @@ SETTINGS = (
 
 OF_A_REPORT = ("operators", "kernels")
 RULED_OUT_IN_A_DRY_RUN = {  # and why
-    "clock": "a dry run needs the virtual clock",
-    "poison": "a dry run has no device memory to fill",
-    "check": "a dry run accesses no device memory, so there are no races to report",
+    "clock": "does not apply to a dry run, which needs the virtual clock",
+    "poison": "does not apply to a dry run, which has no device memory to fill",
+    "check": "does not apply to a dry run, which accesses no device memory",
 }
 OF_THE_VIRTUAL_CLOCK = ("link_h2d", "link_d2h", "latency", "rates")
 
 # Read by the launcher only, which sets the settings above from it and removes it.
 PROFILE = "SPILLWAY_EMULATE_PROFILE"
 
-# The other settings, with what they may be.
+# The other settings, with their checks.
 OTHERS: dict[str, Callable[[str, str], str]] = {
     "SPILLWAY_LOG": checks.choice("0", "1"),
     "SPILLWAY_DISABLE": checks.choice("0", "1"),
@@ -315,17 +315,17 @@ OTHERS: dict[str, Callable[[str, str], str]] = {
 OTHER_HELP: dict[str, str] = {
     "SPILLWAY_LOG": "1: log to stderr what Spillway's libraries do.",
     "SPILLWAY_DISABLE": "1: Spillway does nothing, whatever else is set.",
-    "SPILLWAY_PINNED_LIMIT": "Most host memory that one device of a process pins, such as 64GiB.",
-    "SPILLWAY_NODE_PINNED_LIMIT": "Most host memory that all processes of a user on a machine pin.",
-    "SPILLWAY_PLAN_REPLAY": "1: requests of repeated steps get planned addresses, without a budget too.",
-    "SPILLWAY_MEMORY_LIMIT": "Most memory that Spillway's heap reserves on each GPU, such as 20GiB.",
-    "SPILLWAY_UNSUPPORTED": "With another torch than the build's: error ends the job, warn trains without.",
-    "SPILLWAY_PRELOAD": "observe, or substitute: the preload library serves cudaMalloc from Spillway's heap.",
+    "SPILLWAY_PINNED_LIMIT": "Maximum pinned host memory for one device of a process, such as 64GiB.",
+    "SPILLWAY_NODE_PINNED_LIMIT": "Maximum pinned host memory of all processes of a user on a machine.",
+    "SPILLWAY_PLAN_REPLAY": "1: allocations of repeated steps get planned addresses, even without a budget.",
+    "SPILLWAY_MEMORY_LIMIT": "Maximum memory that Spillway's heap reserves on each GPU, such as 20GiB.",
+    "SPILLWAY_UNSUPPORTED": "If torch is not the build's: error ends the job, warn runs without Spillway.",
+    "SPILLWAY_PRELOAD": "observe: count CUDA calls. substitute: serve cudaMalloc from Spillway's heap.",
     "SPILLWAY_PRELOAD_TRACE": "A file to which the preload library writes a trace of CUDA calls.",
     "SPILLWAY_EMULATE": "1: the emulated GPU is in use; set by the launcher.",
     "SPILLWAY_EMULATE_REPORTS": "A file that collects the races of all processes; set by the launcher.",
     "SPILLWAY_EMULATE_ANSWERS": "A folder that collects the figures of a dry run; set by the launcher.",
-    "SPILLWAY_DEVELOPER": "Ignored: an option of the build, whose name may be in the environment.",
+    "SPILLWAY_DEVELOPER": "Ignored at run time: an option of the build.",
     "SPILLWAY_OFFLINE": "1: the scripts of the repository fetch nothing.",
     PROFILE: "A profile of the emulated GPU for the launcher, such as h200.",
 }

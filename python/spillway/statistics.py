@@ -201,7 +201,8 @@ def stats() -> Stats:
         saved-tensor hooks handle what is saved) or "model_state" (parameters, gradients and optimizer states
         exceed the budget: reported at once); while it holds, what a job under ``spillway run`` saves stays
         on the GPU; ``text`` (str): what that means and what to do; ``bytes``: the
-        peak, with "operator" the size of its allocation, with "model_state" by how much; ``device``: the GPU.
+        peak, with "operator" the size of its allocation, with "model_state" the missing bytes;
+        ``device``: the GPU.
     ``driver``
         what Spillway has asked of the driver, over all devices: ``allocations`` of device memory,
         ``registrations`` of host memory, ``host_syncs`` (times the host waited for the device),

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, ContextDecorator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from spillway._files import check_regular
+from spillway._files import check_regular, reason_of
 from spillway._load import glue
 from spillway._scope import Opening, Scope
 from spillway._summary import device_index
@@ -42,17 +42,17 @@ class Recording:
 def record_trace(
     path: str | os.PathLike[str] | None = None, *, device: int | None = None, most: int = 65536
 ) -> AbstractContextManager[Recording]:
-    """Records the life of every storage that is allocated inside, on one device.
+    """Record the lifetime of every storage that is allocated inside, on one device.
 
     Args:
         path: where to write a trace; None records without a file.
         device: which GPU; default: the current one.
-        most: how many finished records are kept; older ones make room and are counted.
+        most: maximum number of finished records to keep; older ones are dropped and counted.
 
     Raises:
-        TypeError: `path` is no path, or `most` no integer.
-        RuntimeError: CUDA memory is not Spillway's (see ``use_allocator``), or a recording is on already.
-        ValueError: the file cannot be made; or, at the end, could not be written.
+        TypeError: `path` is not a path, or `most` is not an integer.
+        RuntimeError: Spillway's allocator is not in use (see ``use_allocator``), or a recording is active.
+        ValueError: the file cannot be created; or, at the end, could not be written.
     """
     name = None if path is None else os.fsdecode(path)
     if name is not None:
@@ -60,21 +60,21 @@ def record_trace(
     if isinstance(most, bool) or not isinstance(most, int):
         raise TypeError(f"most must be an integer, not {most!r}")
     if most < 0:
-        raise ValueError(f"most must not be negative, but is {most}")
+        raise ValueError(f"most must be at least 0, not {most}")
     if not glue().stats()["ours"]:
         raise RuntimeError(
-            "only Spillway's memory can be recorded: call spillway.use_allocator() before anything touches "
-            "the GPU"
+            "only memory of Spillway's allocator can be recorded. Call spillway.use_allocator() before CUDA "
+            "is initialized."
         )
     return _Recorded(device_index(device), name or "", most)
 
 
 def _check_writable(path: str) -> None:
     if not path:
-        raise ValueError("path must name the file to write; None records without a file")
+        raise ValueError("path must name a file to write, or be None to record without a file, not ''")
     folder = os.path.dirname(path) or "."
     if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        raise ValueError(f"{path}: no file can be written there: name one in a folder that can be written to")
+        raise ValueError(f"path={path}: cannot be written. Name a file in a writable folder.")
 
 
 class _Recorded(Scope, ContextDecorator):
@@ -113,20 +113,20 @@ class Trace:
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:
-    """Raises ValueError for a file that is no trace, or contradicts itself. A trace that ends early, because
-    its program did, is read as far as it goes."""
+    """Raises ValueError for a file that is not a trace or is damaged. A trace that ends early, because its
+    program did, is read up to its end."""
     name = printable(os.fsdecode(path))
     try:
         check_regular(path, _MOST_BYTES)
         return Trace(**glue().read_trace(os.fsencode(path)))
     except OSError as error:
-        raise ValueError(f"{name}: {error.strerror}") from None
+        raise ValueError(f"{name}: cannot be read ({reason_of(error)})") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{name}: is damaged: a tag is not UTF-8") from None
+        raise ValueError(f"{name}: is damaged (a tag is not UTF-8)") from None
 
 
 def summary(trace: Trace) -> dict[str, Any]:
-    """What a trace holds, in numbers that JSON can hold."""
+    """A summary of a trace in values that JSON has."""
     bytes_of: dict[int, int] = {}
     tag_of: dict[int, int] = {}
     live = peak = 0

@@ -23,7 +23,7 @@ class LimitsTest : public testing::Test {
     Runtime::instance().device(DeviceId{0}).value()->heap().trim_sync();
   }
 
-  static std::uint64_t held() {
+  static std::uint64_t reserved() {
     spillway_device_stats stats{};
     stats.struct_size = sizeof stats;
     EXPECT_EQ(spillway_device_statistics(0, &stats), SPILLWAY_OK);
@@ -55,7 +55,7 @@ TEST_F(LimitsTest, BeyondTheHardLimitWhatMayBePausedIs) {
   ASSERT_EQ(spillway_allow_eviction("offloadable", 1), SPILLWAY_OK);
 
   EXPECT_EQ(spillway_allocate(0, 4 * kMiB, nullptr, &second_), SPILLWAY_OK);
-  EXPECT_EQ(held(), 4 * kMiB);
+  EXPECT_EQ(reserved(), 4 * kMiB);
   EXPECT_EQ(spillway_allow_eviction("offloadable", 0), SPILLWAY_OK);
 }
 
@@ -67,7 +67,7 @@ TEST_F(LimitsTest, ALimitBelowWhatIsHeldGivesCachedMemoryBackAndTakesNothingThat
 
   ASSERT_EQ(spillway_set_limit(0, SPILLWAY_LIMIT_HARD, 4 * kMiB), SPILLWAY_OK);
 
-  EXPECT_EQ(held(), 6 * kMiB);
+  EXPECT_EQ(reserved(), 6 * kMiB);
   EXPECT_EQ(spillway_use(first_, nullptr), SPILLWAY_OK);
 }
 
@@ -79,7 +79,7 @@ TEST_F(LimitsTest, BeyondTheSoftLimitCachedMemoryGoesBackAndTheHeapGrows) {
 
   ASSERT_EQ(spillway_allocate(0, 16 * kMiB, nullptr, &second_), SPILLWAY_OK);
 
-  EXPECT_EQ(held(), 16 * kMiB);
+  EXPECT_EQ(reserved(), 16 * kMiB);
 }
 
 TEST_F(LimitsTest, WhatIsNoLimitIsRefusedWithTheRange) {

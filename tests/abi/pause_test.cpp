@@ -53,7 +53,7 @@ class PauseTest : public testing::Test {
 };
 
 TEST_F(PauseTest, MemoryGoesAndIsFetchedWithItsContents) {
-  const std::uint64_t held = stats().reserved_bytes;
+  const std::uint64_t reserved = stats().reserved_bytes;
   std::uint64_t released = 0;
 
   ASSERT_EQ(spillway_pause("kept", 0, &released), SPILLWAY_OK) << spillway_last_error();
@@ -61,7 +61,7 @@ TEST_F(PauseTest, MemoryGoesAndIsFetchedWithItsContents) {
   ASSERT_EQ(spillway_resume("kept"), SPILLWAY_OK) << spillway_last_error();
 
   EXPECT_EQ(released, kSize);
-  EXPECT_EQ(paused.reserved_bytes, held - kSize);
+  EXPECT_EQ(paused.reserved_bytes, reserved - kSize);
   EXPECT_EQ(paused.paused_bytes, kSize);
   EXPECT_EQ(stats().paused_bytes, 0U);
   EXPECT_TRUE(read() == written_);

@@ -25,7 +25,7 @@ void* find_real(const char* name, int version) {
   return result == CUDA_SUCCESS ? function : nullptr;
 }
 
-Backend::Find real_door() {
+Backend::Find real_lookup() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return nullptr;
   real_get_proc_address =
@@ -33,7 +33,7 @@ Backend::Find real_door() {
   return real_get_proc_address == nullptr ? nullptr : find_real;
 }
 
-Backend::Find emulated_door() {
+Backend::Find emulated_lookup() {
   return reinterpret_cast<Backend::Find>(dlsym(RTLD_DEFAULT, "spillway_emulator_proc_address"));
 }
 
@@ -42,7 +42,7 @@ Backend::Find emulated_door() {
 const Driver* Backend::driver(std::string* why) {
   if (!tried_) {
     tried_ = true;
-    const Find find = door_();
+    const Find find = lookup_();
     if (find == nullptr) {
       why_ = "there is no such driver on this machine";
     } else {
@@ -67,12 +67,12 @@ const Driver* Backend::driver(std::string* why) {
 }
 
 Backend& emulated() {
-  static Backend backend("emulated", emulated_door);
+  static Backend backend("emulated", emulated_lookup);
   return backend;
 }
 
 Backend& real() {
-  static Backend backend("real", real_door);
+  static Backend backend("real", real_lookup);
   return backend;
 }
 

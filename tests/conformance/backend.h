@@ -20,7 +20,7 @@ class Backend {
  public:
   using Find = void* (*)(const char* name, int version);
 
-  Backend(const char* name, Find (*door)()) : name_(name), door_(door) {}
+  Backend(const char* name, Find (*lookup)()) : name_(name), lookup_(lookup) {}
 
   [[nodiscard]] const char* name() const { return name_; }
 
@@ -30,7 +30,7 @@ class Backend {
 
  private:
   const char* name_;
-  Find (*door_)();
+  Find (*lookup_)();
   Driver driver_;
   bool tried_ = false;
   std::string why_;

@@ -57,7 +57,7 @@ TEST_P(Capture, AReplayReadsTheBytesOfItsTime) {
   ANSWERS(cu->GraphDestroy(graph), CUDA_SUCCESS);
 }
 
-TEST_P(Capture, AStreamTellsThatItIsCaptured) {
+TEST_P(Capture, AStreamReportsItsCapture) {
   const CUstream on = stream();
   CUstreamCaptureStatus status{};
   ANSWERS(cu->StreamIsCapturing(on, &status), CUDA_SUCCESS);

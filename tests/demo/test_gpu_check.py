@@ -49,7 +49,7 @@ def test_unknown_step_is_refused_and_the_known_ones_named() -> None:
     assert "wander: unknown step; known are calibration, conformance, tests," in done.stderr
 
 
-def test_what_budgets_have_said_so_far_is_kept_where_time_is_up(
+def test_results_of_budgets_so_far_are_kept_when_time_is_up(
     check: gpu_check.Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(_command: list[str], limit: float, output: Path, **_environment: str) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of Spillway beside others comes from a result."""
+"""Claims about Spillway beside others come from a recorded result."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_largest_batch_must_keep_the_tokens_per_second() -> None:
     assert (times, share) == (2.5, 1050 / 1100)
 
 
-def test_a_claim_fails_where_a_way_is_quicker() -> None:
+def test_a_claim_fails_if_another_way_is_faster() -> None:
     result = found()
     assert all(claim["holds"] for claim in claims.of_budgets(result))
     result["beside"]["gpt2-xl"]["checkpoint"]["ours"]["ms"] = 131

@@ -161,7 +161,7 @@ TEST_F(SpanLogTest, AKernelThatIsForgottenOrDroppedIsNotTaken) {
   EXPECT_TRUE(log_.take_kernels().empty());
 }
 
-TEST_F(SpanLogTest, ADriverThatCannotTellTimesChangesNothingElse) {
+TEST_F(SpanLogTest, ADriverWithoutTimesChangesNothingElse) {
   log_.start();
   spillway_emulator_fault("cuEventElapsedTime:1+=unknown");
   wait();

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training job of layers that are one product each, and knows nothing of Spillway. Prints its own peak."""
+"""A training job of layers that are one product each, without any use of Spillway. Prints its own peak."""
 
 import os
 import resource

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program of several ranks that knows nothing of Spillway. The first one prints what it found, as JSON."""
+"""A program of several ranks that does not use Spillway. The first one prints what it found, as JSON."""
 
 import json
 import sys

@@ -46,7 +46,7 @@ def test_processes_are_in_the_order_of_their_ranks(tmp_path: Path) -> None:
     assert [each["rank"] for each in answer.processes] == ["x", None, "2", "10"]
 
 
-def test_the_slowest_tells_the_step_and_all_of_them_what_moved(tmp_path: Path) -> None:
+def test_the_slowest_rank_sets_the_step_time_and_all_sum_the_offloaded_bytes(tmp_path: Path) -> None:
     answer = written(
         tmp_path,
         process("0", 1, 7.0, 3),

@@ -67,7 +67,7 @@ def test_what_is_recomputed_takes_no_memory_meanwhile(compared: tuple[dict[str, 
     assert products[0] == pytest.approx(products[1], rel=1e-9)
 
 
-def test_what_moves_is_fetched(compared: tuple[dict[str, Any], str, str]) -> None:
+def test_offloaded_storages_are_fetched(compared: tuple[dict[str, Any], str, str]) -> None:
     document, _, _ = compared
     copied = {way: process_of(document, way)["copied_per_step"] for way in WAYS}
     assert copied["plain"] == copied["checkpoint"] == {"to_host_bytes": 0, "to_device_bytes": 0}
@@ -78,7 +78,7 @@ def test_what_moves_is_fetched(compared: tuple[dict[str, Any], str, str]) -> Non
     assert copied["budget=1500MiB"]["to_host_bytes"] < moved
 
 
-def test_what_moves_is_pinned_on_the_host(compared: tuple[dict[str, Any], str, str]) -> None:
+def test_offloaded_storages_are_pinned_on_the_host(compared: tuple[dict[str, Any], str, str]) -> None:
     document, _, table = compared
     pinned = {way: process_of(document, way)["peak_pinned_bytes"] for way in WAYS}
     assert pinned["plain"] == pinned["checkpoint"] < 1 << 20
@@ -173,7 +173,7 @@ def test_an_alternative_that_fails_with_more_memory_says_why(tmp_path: Path) -> 
     assert f"ratio=1: {why}\n" in result.stderr
 
 
-def test_what_moves_takes_no_memory_here(tmp_path: Path) -> None:
+def test_offloaded_storages_take_no_host_memory_in_a_dry_run(tmp_path: Path) -> None:
     document, printed, _ = asked(tmp_path, "--ratio", "1", JOB_LAYERS="24", JOB_STEPS="2", JOB_ENDS="memory")
     (process,) = document["runs"][0]["processes"]
     assert process["copied_per_step"]["to_host_bytes"] > 5 << 30

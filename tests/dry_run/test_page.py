@@ -71,7 +71,9 @@ def test_without_an_optimizer_a_model_s_parameters_are_known(tmp_path: Path) -> 
     assert "step    no optimizer ended a step\n" in page
 
 
-def test_the_largest_things_have_the_lines_that_made_them(answered: tuple[dict[str, Any], str, str]) -> None:
+def test_the_largest_storages_have_the_lines_that_made_them(
+    answered: tuple[dict[str, Any], str, str],
+) -> None:
     lines = JOB.read_text().splitlines()
     at = next(number for number, line in enumerate(lines, 1) if ".sin()" in line)
     largest = device_of(answered[0])["largest_at_peak"]
@@ -209,13 +211,13 @@ def test_the_program_s_end_is_the_run_s(ends: str, status: int) -> None:
     result = run_dry(JOB_ENDS=ends, JOB_STEPS="1")
     assert result.returncode == status
     assert ("Dry run on" in result.stderr) == (ends == "status")
-    assert ("this dry run has no figures: it was killed" in result.stderr) == (ends == "killed")
+    assert ("this dry run has no figures" in result.stderr) == (ends == "killed")
 
 
 def test_without_a_use_of_the_gpu_one_line_says_so() -> None:
     result = spillway("dry-run", "--", "true")
     assert (result.returncode, result.stdout) == (0, "")
-    assert result.stderr.startswith("spillway: this dry run has no figures: no Python process")
+    assert result.stderr.startswith("spillway: this dry run has no figures")
     assert result.stderr.count("\n") == 1
 
 
@@ -242,9 +244,9 @@ def test_a_program_can_be_ended_after_some_steps() -> None:
 def test_a_report_has_it_too(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     document, _, page = asked(tmp_path, "--report", folder, "--samples-per-step", "8")
-    told = spillway("report", folder)
-    assert told.returncode == 0
-    assert "A dry run: nothing was computed" in " ".join(told.stdout.split())
+    reported = spillway("report", folder)
+    assert reported.returncode == 0
+    assert "A dry run: nothing was computed" in " ".join(reported.stdout.split())
     html = (folder / "report.html").read_text()
     # The steps after the first, though nothing moved: the device's own ends, to the last.
     step = document["runs"][0]["processes"][0]["steps"]

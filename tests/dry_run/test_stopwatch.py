@@ -42,13 +42,13 @@ while time.perf_counter() - at < 0.01:
     pass
 
 def beside_the_real_one():
-    "What lies inside, what the stopwatch tells, and what lies around it: by a clock that is real."
+    "The time inside, the reading of the stopwatch, and the time around it by a real clock."
     around, at, really = time.monotonic(), time.perf_counter(), time.monotonic()
     while time.monotonic() - really < 0.1:
         pass
     inside = time.monotonic() - really
-    told = perf_counter() - at
-    return inside, told, time.monotonic() - around
+    reading = perf_counter() - at
+    return inside, reading, time.monotonic() - around
 
 def in_a_thread():
     found["thread"] = beside_the_real_one()
@@ -93,7 +93,7 @@ def printed(program: str) -> tuple[Any, str]:
     return json.loads(result.stdout), result.stderr
 
 
-def test_a_stopwatch_goes_by_the_modelled_time() -> None:
+def test_a_stopwatch_reads_the_modelled_time() -> None:
     found, _ = printed(STOPWATCH)
     assert found["events"] >= 100 * PRODUCT
     for name in ("perf_counter", "time", "perf_counter_ns"):
@@ -101,8 +101,8 @@ def test_a_stopwatch_goes_by_the_modelled_time() -> None:
     assert found["sleep"] == pytest.approx(0.3, abs=3 * READING)
     assert 0 < found["autograd"] < 0.1
     for place in ("thread", "child"):
-        inside, told, around = found[place]
-        assert inside <= told <= around, place
+        inside, reading, around = found[place]
+        assert inside <= reading <= around, place
 
 
 def test_it_shows_the_same_in_each_run() -> None:

@@ -173,7 +173,7 @@ def test_blocks_are_added_up_by_what_made_them() -> None:
     ]
 
 
-def test_a_maker_has_as_many_lines_as_tell_it_from_others() -> None:
+def test_a_maker_has_the_fewest_lines_that_distinguish_it() -> None:
     _, device = figures_of(moment(0, 0), end=moment(1, 0))
     assert words.makers(device["largest_at_peak"]) == [
         "mul at a.py:1 in f, a.py:9 in g",
@@ -217,7 +217,7 @@ def test_a_program_that_failed_does_not_fit_nor_not() -> None:
         (2048, True, "there was as much, but not in one piece; memory ended", None),
     ],
 )
-def test_what_does_not_fit_says_by_how_much(
+def test_an_exceeded_device_is_reported_with_the_missing_bytes(
     capacity: int, expandable: bool, said: str, short: int | None
 ) -> None:
     _, device = figures_of(moment(0, 0), end=moment(1, 0))

@@ -214,7 +214,7 @@ TEST_F(AllocationsTest, DeviceMemoryCannotBeRegistered) {
   EXPECT_EQ(cudaHostRegister(block.at(), 4096, 0), cudaErrorInvalidValue);
 }
 
-TEST_F(AllocationsTest, PointerAttributesTellWhereMemoryLies) {
+TEST_F(AllocationsTest, PointerAttributesReportTheKindOfMemory) {
   const emulated::DeviceBytes on_device(kUnit);
   const emulated::LockedBytes locked(4096, 0);
   int pageable = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a capture forbids, to whom, and what becomes of it then.
+// What a capture forbids, to which streams and threads, and the state of the capture afterwards.
 #include "tests/emulator/emulated.h"
 
 #include <functional>

@@ -251,7 +251,7 @@ TEST_F(CaptureTest, AKernelIsRefusedWhereNothingIsCaptured) {
             CUDA_ERROR_ILLEGAL_STATE);
 }
 
-TEST_F(CaptureTest, ACaptureTellsItsIdGraphAndWhatComesNextAfter) {
+TEST_F(CaptureTest, ACaptureReportsItsIdGraphAndDependencies) {
   const LockedBytes source(kBytes, 5);
   const DeviceBytes block(kBytes);
   cudaStream_t stream = make_stream();

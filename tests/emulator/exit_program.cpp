@@ -122,6 +122,6 @@ int end(const char* how) {
 }  // namespace
 
 int main(int count, char** arguments) {
-  alarm(120);  // a hang ends by a signal, which the test tells from an end
+  alarm(120);  // a hang ends by a signal, which the test distinguishes from a regular exit
   return count == 2 ? end(arguments[1]) : 5;
 }

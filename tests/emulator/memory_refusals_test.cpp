@@ -100,7 +100,7 @@ TEST_F(MemoryRefusalsTest, TheAddressRangeOfMappedMemoryIsOneMapping) {
   EXPECT_EQ(CU(MemAddressFree, 10020)(base, 2 * kUnit), CUDA_SUCCESS);
 }
 
-TEST_F(MemoryRefusalsTest, PointersTellWhatTheyAre) {
+TEST_F(MemoryRefusalsTest, PointersReportTheirKind) {
   const emulated::DeviceBytes block(1000);
   const emulated::LockedBytes locked(4096, 0);
 

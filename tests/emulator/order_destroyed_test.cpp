@@ -119,7 +119,7 @@ TEST_F(OrderDestroyedTest, TenThousandDestroyedStreamsAreGone) {
 #endif
   fill(make_stream());
   fill(make_stream());
-  EXPECT_EQ(reports().size(), 1U);  // and they have left numbers that tell streams apart
+  EXPECT_EQ(reports().size(), 1U);  // their numbers still distinguish streams
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host threads know only what they have been told: two threads use the same bytes, one after the
-// other, and what lies between them decides whether that is an order.
+// Host threads are ordered only by explicit synchronization: two threads use the same bytes, one
+// after the other, and what lies between them decides whether that is an order.
 #include "tests/emulator/emulated.h"
 
 #include <semaphore.h>
@@ -36,19 +36,19 @@ class OrderThreadsTest : public emulated::Test {
 
   /// The first thread fills the block, waits until that is done and says so; the second reads it.
   /// They do run one after the other, but an atomic is nothing that the checker sees.
-  template <typename Say, typename Hear>
-  void write_then_read(Say&& say, Hear&& hear) {
+  template <typename Notify, typename Wait>
+  void write_then_read(Notify&& notify, Wait&& wait) {
     std::atomic<bool> said{false};
     std::thread second([&] {
       while (!said.load())
         std::this_thread::yield();
-      hear();
+      wait();
       copy(target_.at(), block_.at(), kBytes, out_);
     });
     std::thread first([&] {
       copy(block_.at(), source_.at(), kBytes, in_);
       EXPECT_EQ(cudaStreamSynchronize(in_), cudaSuccess);
-      say();
+      notify();
       said.store(true);
     });
     first.join();
@@ -110,7 +110,7 @@ TEST_F(OrderThreadsTest, ASemaphoreThatWasTakenOrdersNothing) {
   sem_destroy(&semaphore);
 }
 
-TEST_F(OrderThreadsTest, WhoWaitsForAConditionSaysAndHearsBoth) {
+TEST_F(OrderThreadsTest, AWaitForAConditionOrdersBothWays) {
   std::mutex mutex;
   std::condition_variable condition;
   bool filled = false;

@@ -221,7 +221,7 @@ TEST_F(ScheduleTest, AFunctionForTheThreadsOwnStreamTakesZeroForIt) {
   EXPECT_NE(find("cuMemcpyBatchAsync"), nullptr);
 }
 
-TEST_F(ScheduleTest, AStreamTellsWhatItIs) {
+TEST_F(ScheduleTest, AStreamReportsItsProperties) {
   cudaStream_t stream = nullptr;
   int priority = 1;
   unsigned flags = 9;

@@ -97,7 +97,7 @@ void say(const char* what, long value) {
   dprintf(STDOUT_FILENO, "%s %ld\n", what, value);
 }
 
-/// An owner of one block full of 5 that waits for the user and then tells what byte 0 is.
+/// An owner of one block full of 5 that waits for the user and then prints byte 0.
 void own_a_block(const Channel& channel) {
   void* at = nullptr;
   cudaIpcMemHandle_t handle{};

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The autoload brings the operators in with `import torch`, or stays away, or says why it cannot."""
+"""The autoload loads the operators with `import torch`, or does nothing, or reports why it cannot."""
 
 import os
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order checker hears of every operator: silent about ordered code, it names what is not ordered."""
+"""The order checker sees every operator: it reports nothing for ordered code and names unordered accesses."""
 
 import pytest
 from order_cases import everything, train
@@ -50,7 +50,7 @@ def test_reusing_a_block_too_early_is_reported(seen):
 
 
 def test_what_the_allocator_learnt_inside_an_operator_counts(seen):
-    # The allocator asks the recorded event during the operator and hears that the copy has passed.
+    # The allocator queries the recorded event during the operator, and the copy has passed.
     assert seen["reused in order"] == {"reused": True, "reports": []}
 
 

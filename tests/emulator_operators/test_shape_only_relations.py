@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dry runs beside one another: what one change of the job or of the GPU must change, and by how much."""
+"""Pairs of dry runs: the effect of one change of the job or of the GPU, with its size."""
 
 import ctypes
 

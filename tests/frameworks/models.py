@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of the kinds that people train, small. Each `fit_…(device)` trains one and tells what it came to."""
+"""Small models of common kinds. Each `fit_…(device)` trains one and returns its results."""
 
 import torch
 import torch.nn.functional as F

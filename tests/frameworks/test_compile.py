@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from models import GPT, VOCABULARY
 from training import random, train
 
-SAID = "spillway-emulator: torch.compile runs with backend aot_eager: "
+SAID = "spillway-emulator: torch.compile uses backend aot_eager: "
 
 
 def fit(compiled, **options):

@@ -116,9 +116,7 @@ def test_the_functions_of_nccl(elsewhere):
 
 
 def test_communicators_are_refused_by_name():
-    with pytest.raises(
-        NotImplementedError, match="_nccl_unique_id: the emulated GPU has no NCCL communicators"
-    ):
+    with pytest.raises(NotImplementedError, match=r"torch\._C\._nccl_unique_id: "):
         nccl.unique_id()
     x = torch.ones(2, device="cuda")
     with pytest.raises(NotImplementedError, match=r"torch.cuda.nccl.all_reduce: .*current streams only"):

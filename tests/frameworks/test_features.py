@@ -95,7 +95,7 @@ def test_ranges_can_be_marked():
         assert (torch.ones(2, device="cuda") + 1).tolist() == [2.0, 2.0]
 
 
-def test_streams_and_events_tell_their_state():
+def test_streams_and_events_report_their_state():
     stream = torch.cuda.Stream(priority=-1)
     began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     with torch.cuda.stream(stream):

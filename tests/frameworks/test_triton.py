@@ -99,17 +99,13 @@ def test_loops_over_arguments_and_numbers_that_are_converted():
 
 def test_what_it_cannot_run_stops_by_name():
     x = torch.zeros(16, dtype=torch.int32, device="cuda")
-    with pytest.raises(
-        NotImplementedError, match=r"could not run triton_kernels.assembly_kernel: .*inline_asm"
-    ):
+    with pytest.raises(NotImplementedError, match=r"triton_kernels.assembly_kernel: .*inline_asm"):
         kernels.assembly_kernel[(1,)](x, x, BLOCK=16)
-    with pytest.raises(
-        NotImplementedError, match=r"compiles no triton kernels, so not triton_kernels.add_kernel"
-    ):
+    with pytest.raises(NotImplementedError, match=r"triton_kernels.add_kernel: .*warmup"):
         kernels.add_kernel.warmup(x, x, x, 16, BLOCK=16, grid=(1,))
     graph = torch.cuda.CUDAGraph()
     with (
-        pytest.raises(NotImplementedError, match=r"captures no triton kernels"),
+        pytest.raises(NotImplementedError, match=r"triton_kernels.add_kernel: .*graphs"),
         torch.cuda.graph(graph),
     ):
         kernels.add_kernel[(1,)](x, x, x, 16, BLOCK=16)

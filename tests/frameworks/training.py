@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training loop that two devices can run, and what it came to as exact numbers."""
+"""A training loop that two devices can run, and its results as exact numbers."""
 
 import hashlib
 

@@ -227,7 +227,7 @@ def test_statistics_pages(seeds, tmp_path):
         printable(console.file.getvalue())
         json.dumps(seen.as_dict())
 
-    header = ("is no statistics page", "layout", "bytes instead of")
+    header = ("statistics page", "layout", "bytes instead of")
 
     run(Target(lambda rng: records.change_page(content, rng), consume, file, reading.TopError, header))
 
@@ -238,11 +238,11 @@ def test_traces_of_calls(seeds, tmp_path):
 
     def consume() -> None:
         if not preload_trace.is_preload_trace(file):
-            raise ValueError("no trace of the preload library")
+            raise ValueError("is not a trace of CUDA calls")
         summary = preload_trace.summary(preload_trace.read_preload_trace(file))
         printable(json.dumps(summary, indent=1))
 
-    header = ("no trace of the preload library", "version", "calls of")
+    header = ("is not a trace of CUDA calls", "has format", "calls of")
     run(Target(lambda rng: records.change_calls(content, rng), consume, file, ValueError, header))
 
 

@@ -8,7 +8,7 @@ import sys
 
 from spillway.demo.device import why_no_gpu
 
-SKIPPED = 77  # as tests/gpu/CMakeLists.txt tells ctest
+SKIPPED = 77  # the SKIP_RETURN_CODE in tests/gpu/CMakeLists.txt
 
 reason = why_no_gpu()
 if reason:

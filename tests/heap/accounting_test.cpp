@@ -45,7 +45,7 @@ class AccountingTest : public testing::Test {
 
   void hand_out(const Block& block) {
     accounts_.at(block.account)->hand_out(block.tag, block.size, block.requested);
-    live_.add(block.size.count());
+    allocated_.add(block.size.count());
     requested_.add(block.requested.count());
     count_.add(1);
     tags_[block.tag].add(block.size.count());
@@ -55,7 +55,7 @@ class AccountingTest : public testing::Test {
   void take_back(std::size_t index) {
     const Block block = blocks_.at(index);
     accounts_.at(block.account)->take_back(block.tag, block.size, block.requested);
-    live_.now -= block.size.count();
+    allocated_.now -= block.size.count();
     requested_.now -= block.requested.count();
     --count_.now;
     tags_[block.tag].now -= block.size.count();
@@ -73,7 +73,7 @@ class AccountingTest : public testing::Test {
 
   void pass(std::uint64_t bytes, TagId tag) {
     accounting_.passed({bytes, bytes, 1, {{tag, bytes}}});
-    live_.peak = std::max(live_.peak, live_.now + bytes);
+    allocated_.peak = std::max(allocated_.peak, allocated_.now + bytes);
     requested_.peak = std::max(requested_.peak, requested_.now + bytes);
     count_.peak = std::max(count_.peak, count_.now + 1);
     tags_[tag].peak = std::max(tags_[tag].peak, tags_[tag].now + bytes);
@@ -81,7 +81,7 @@ class AccountingTest : public testing::Test {
 
   void reset_peaks() {
     accounting_.reset_peaks();
-    for (Plain* const plain : {&live_, &requested_, &count_})
+    for (Plain* const plain : {&allocated_, &requested_, &count_})
       plain->peak = plain->now;
     for (auto& [tag, plain] : tags_)
       plain.peak = plain.now;
@@ -90,14 +90,14 @@ class AccountingTest : public testing::Test {
   void expect_equal() {
     HeapStats stats;
     accounting_.read(stats);
-    EXPECT_EQ(stats.live.count(), live_.now);
-    EXPECT_EQ(stats.allocated_peak.count(), live_.peak);
+    EXPECT_EQ(stats.allocated.count(), allocated_.now);
+    EXPECT_EQ(stats.allocated_peak.count(), allocated_.peak);
     EXPECT_EQ(stats.requested.count(), requested_.now);
     EXPECT_EQ(stats.requested_peak.count(), requested_.peak);
     EXPECT_EQ(stats.allocated_blocks, count_.now);
     EXPECT_EQ(stats.allocated_blocks_peak, count_.peak);
     for (const HeapTagInfo& tag : accounting_.tags()) {
-      EXPECT_EQ(tag.live.count(), tags_[tag.tag].now);
+      EXPECT_EQ(tag.allocated.count(), tags_[tag.tag].now);
       EXPECT_EQ(tag.allocated_peak.count(), tags_[tag.tag].peak);
       EXPECT_EQ(tag.blocks, std::count_if(blocks_.begin(), blocks_.end(), [&](const Block& block) {
                   return block.tag == tag.tag;
@@ -108,7 +108,7 @@ class AccountingTest : public testing::Test {
   Accounting accounting_{HeapOptions{}};
   std::array<Account*, 5> accounts_{};
   std::vector<Block> blocks_;
-  Plain live_;
+  Plain allocated_;
   Plain requested_;
   Plain count_;
   std::map<TagId, Plain> tags_;
@@ -140,13 +140,13 @@ TEST_F(AccountingTest, PeaksOfSeveralAccountsAreThoseOfTheirSumAtEachTime) {
   expect_equal();
 }
 
-TEST_F(AccountingTest, BlocksThatAreNeverLiveTogetherAreNoPeakTogether) {
+TEST_F(AccountingTest, BlocksAllocatedAtDifferentTimesAreNoPeakTogether) {
   for (int i = 0; i < 100; ++i) {
     hand_out({static_cast<std::size_t>(i) % accounts_.size(), TagId{7}, 1_MiB, 1_MiB});
     take_back(0);
   }
   expect_equal();
-  EXPECT_EQ(live_.peak, (1_MiB).count());
+  EXPECT_EQ(allocated_.peak, (1_MiB).count());
 }
 
 TEST_F(AccountingTest, AnAccountUsesWhatAnotherLeaves) {
@@ -182,12 +182,12 @@ TEST_F(AccountingTest, ThreadsThatTakeTurnsHaveOneBlockAtATimeForReadersToo) {
   }
   for (std::thread& thread : threads)
     thread.join();
-  live_.peak = requested_.peak = tags_[TagId{1}].peak = (1_MiB).count();
+  allocated_.peak = requested_.peak = tags_[TagId{1}].peak = (1_MiB).count();
   count_.peak = 1;
   expect_equal();
 }
 
-TEST_F(AccountingTest, WhatAllThreadsHoldAtOneTimeIsThePeak) {
+TEST_F(AccountingTest, ThePeakIsTheSumOverThreadsAtOneTime) {
   constexpr int kRounds = 200;
   std::barrier together(static_cast<std::ptrdiff_t>(accounts_.size()));
   std::vector<std::thread> threads;
@@ -204,12 +204,12 @@ TEST_F(AccountingTest, WhatAllThreadsHoldAtOneTimeIsThePeak) {
   for (std::thread& thread : threads)
     thread.join();
   const std::uint64_t all = accounts_.size() * (1_MiB).count();
-  live_.peak = requested_.peak = tags_[TagId{1}].peak = all;
+  allocated_.peak = requested_.peak = tags_[TagId{1}].peak = all;
   count_.peak = accounts_.size();
   expect_equal();
 }
 
-TEST_F(AccountingTest, ThreadsAtTheSameTimePeakBetweenWhatOneHasAndWhatAllHave) {
+TEST_F(AccountingTest, ThePeakOfConcurrentThreadsLiesBetweenOneThreadAndAllThreads) {
   constexpr std::uint64_t kMax = 16;
   std::vector<std::thread> threads;
   for (Account* const account : accounts_) {
@@ -225,13 +225,13 @@ TEST_F(AccountingTest, ThreadsAtTheSameTimePeakBetweenWhatOneHasAndWhatAllHave) 
   for (int i = 0; i < 100; ++i) {
     HeapStats stats;
     accounting_.read(stats);
-    EXPECT_LE(stats.live, stats.allocated_peak);
+    EXPECT_LE(stats.allocated, stats.allocated_peak);
   }
   for (std::thread& thread : threads)
     thread.join();
   HeapStats stats;
   accounting_.read(stats);
-  EXPECT_EQ(stats.live, Bytes{});
+  EXPECT_EQ(stats.allocated, Bytes{});
   EXPECT_EQ(stats.allocated_blocks, 0U);
   EXPECT_GE(stats.allocated_blocks_peak, kMax);
   EXPECT_LE(stats.allocated_blocks_peak, kMax * accounts_.size());

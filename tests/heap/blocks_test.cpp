@@ -17,7 +17,7 @@ TEST_F(HeapBlocksTest, BlocksAreAlignedTo512Bytes) {
   EXPECT_EQ(first.address() % 512, 0U);
   EXPECT_EQ(second.address() % 512, 0U);
   EXPECT_EQ(third.address() % 512, 0U);
-  EXPECT_EQ(heap_->stats().live, 512_B + 1024_B + 3_MiB + 512_B);
+  EXPECT_EQ(heap_->stats().allocated, 512_B + 1024_B + 3_MiB + 512_B);
   EXPECT_EQ(heap_->stats().requested, 1_B + 513_B + 3_MiB + 1_B);
 }
 
@@ -35,7 +35,7 @@ TEST_F(HeapBlocksTest, AFreedBlockIsReusedOnItsStream) {
   free(first);
 
   EXPECT_EQ(allocate(4_MiB), first);
-  EXPECT_EQ(heap_->stats().held, 4_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 4_MiB);
 }
 
 TEST_F(HeapBlocksTest, AFreedBlockIsNotReusedOnAnotherStream) {
@@ -43,7 +43,7 @@ TEST_F(HeapBlocksTest, AFreedBlockIsNotReusedOnAnotherStream) {
   free(first);
 
   EXPECT_NE(allocate(4_MiB, side_), first);
-  EXPECT_EQ(heap_->stats().held, 8_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 8_MiB);
 }
 
 TEST_F(HeapBlocksTest, TheSmallestBlockThatIsLargeEnoughIsTaken) {
@@ -57,13 +57,13 @@ TEST_F(HeapBlocksTest, TheSmallestBlockThatIsLargeEnoughIsTaken) {
   EXPECT_EQ(allocate(3_MiB), fitting);
 }
 
-TEST_F(HeapBlocksTest, WhatIsLeftOfASplitBlockIsUsed) {
+TEST_F(HeapBlocksTest, TheRestOfASplitBlockIsReused) {
   const auto whole = allocate(8_MiB);
   free(whole);
 
   EXPECT_EQ(allocate(6_MiB), whole);
   EXPECT_EQ(allocate(2_MiB), whole + 6_MiB);
-  EXPECT_EQ(heap_->stats().held, 8_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 8_MiB);
 }
 
 TEST_F(HeapBlocksTest, ThreeFreedNeighboursServeOneBlockWithoutGrowth) {
@@ -75,16 +75,16 @@ TEST_F(HeapBlocksTest, ThreeFreedNeighboursServeOneBlockWithoutGrowth) {
   free(second);
 
   EXPECT_EQ(allocate(8_MiB), first);
-  EXPECT_EQ(heap_->stats().held, 8_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 8_MiB);
 }
 
-TEST_F(HeapBlocksTest, GrowthMapsOnlyWhatTheFreeTailLacks) {
+TEST_F(HeapBlocksTest, GrowthMapsOnlyTheBytesMissingAfterTheFreeTail) {
   static_cast<void>(allocate(4_MiB));
   const auto tail = allocate(6_MiB);
   free(tail);
 
   EXPECT_EQ(allocate(10_MiB), tail);
-  EXPECT_EQ(heap_->stats().held, 14_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 14_MiB);
 }
 
 TEST_F(HeapBlocksTest, SmallAndLargeBlocksDoNotMix) {
@@ -93,7 +93,7 @@ TEST_F(HeapBlocksTest, SmallAndLargeBlocksDoNotMix) {
   const auto small = allocate(128_KiB);
 
   EXPECT_FALSE(large <= small && small < large + 4_MiB);
-  EXPECT_EQ(heap_->stats().held, 6_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 6_MiB);
 }
 
 TEST_F(HeapBlocksTest, ABlockKeepsItsBytesWhileOthersComeAndGo) {
@@ -111,7 +111,7 @@ TEST_F(HeapBlocksTest, ABlockKeepsItsBytesWhileOthersComeAndGo) {
   EXPECT_EQ(std::memcmp(kept.raw(), expected.data(), expected.size()), 0);
 }
 
-TEST_F(HeapBlocksTest, AnAddressInsideALiveBlockFindsIt) {
+TEST_F(HeapBlocksTest, AnAddressInsideAnAllocatedBlockFindsIt) {
   const auto tag = TagId{7};
   const auto at = allocate(3_MiB + 100_B, main_, tag);
 
@@ -121,7 +121,7 @@ TEST_F(HeapBlocksTest, AnAddressInsideALiveBlockFindsIt) {
   EXPECT_EQ(found.size, 3_MiB + 512_B);
   EXPECT_EQ(found.requested, 3_MiB + 100_B);
   EXPECT_EQ(found.tag, tag);
-  EXPECT_TRUE(found.live);
+  EXPECT_TRUE(found.allocated);
 }
 
 TEST_F(HeapBlocksTest, FreeAndForeignAddressesFindNothing) {
@@ -146,9 +146,9 @@ TEST_F(HeapBlocksTest, SegmentsShowEveryBlockInOrder) {
   EXPECT_EQ(segments[0].size, 6_MiB);
   EXPECT_EQ(segments[0].stream, main_.handle());
   ASSERT_EQ(segments[0].blocks.size(), 2U);
-  EXPECT_FALSE(segments[0].blocks[0].live);
+  EXPECT_FALSE(segments[0].blocks[0].allocated);
   EXPECT_EQ(segments[0].blocks[0].tag, TagId::kUntagged);
-  EXPECT_TRUE(segments[0].blocks[1].live);
+  EXPECT_TRUE(segments[0].blocks[1].allocated);
   EXPECT_EQ(segments[0].blocks[1].at, second);
 }
 
@@ -170,7 +170,7 @@ TEST_F(HeapBlocksTest, MoreStreamsThanOneReservationHoldsGetTheirBlocks) {
   EXPECT_EQ(heap_->find(blocks.back()).at, blocks.back());
 }
 
-TEST_F(HeapBlocksTest, AFreeOfWhatIsNoLiveBlockIsRefusedAndCounted) {
+TEST_F(HeapBlocksTest, ABadFreeIsRejectedAndCounted) {
   const auto block = allocate(4_KiB);
   EXPECT_FALSE(heap_->free(block + 512_B));
   EXPECT_FALSE(heap_->free(driver::DevicePtr(&block)));

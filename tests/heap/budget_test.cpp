@@ -12,13 +12,13 @@ class HeapBudgetTest : public HeapTest {
   }
 };
 
-TEST_F(HeapBudgetTest, ARequestThatItHasNoRoomForFailsAndReservesNothing) {
+TEST_F(HeapBudgetTest, ARequestBeyondTheBudgetFailsAndReservesNothing) {
   heap_->set_budget(8_MiB);
   allocate(6_MiB);
 
   EXPECT_EQ(request(4_MiB).status().code(), Code::kOutOfDeviceMemory);
   EXPECT_TRUE(heap_->passes_budget(4_MiB));
-  EXPECT_EQ(heap_->stats().held, 6_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 6_MiB);
   EXPECT_EQ(heap_->stats().out_of_memory, 0U);  // its caller can still make room
   EXPECT_FALSE(heap_->passes_budget(2_MiB));
   allocate(2_MiB);
@@ -30,31 +30,31 @@ TEST_F(HeapBudgetTest, CachedMemoryIsReleasedBeforeARequestFails) {
 
   allocate(8_MiB);
 
-  EXPECT_EQ(heap_->stats().held, 8_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 8_MiB);
 }
 
-TEST_F(HeapBudgetTest, ItIsExceededByNoMoreThanWasAskedFor) {
+TEST_F(HeapBudgetTest, TheBudgetIsExceededByAtMostTheRequest) {
   heap_->set_budget(8_MiB);
   allocate(6_MiB);
 
   heap_->exceed_budget(3_MiB);
 
   allocate(3_MiB);  // two pages
-  EXPECT_EQ(heap_->stats().held, 10_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 10_MiB);
   EXPECT_TRUE(heap_->passes_budget(2_MiB));
   heap_->set_budget(8_MiB);
   EXPECT_TRUE(heap_->passes_budget(2_MiB));
 }
 
-TEST_F(HeapBudgetTest, WhatIsCachedBeyondItIsReleasedWhenItIsSet) {
+TEST_F(HeapBudgetTest, CachedMemoryBeyondTheBudgetIsReleasedWhenItIsSet) {
   free(allocate(12_MiB));
 
   heap_->set_budget(8_MiB);
 
-  EXPECT_EQ(heap_->stats().held, 0_B);
+  EXPECT_EQ(heap_->stats().reserved, 0_B);
 }
 
-TEST_F(HeapBudgetTest, WhereALimitIsInTheWayTheBudgetIsNot) {
+TEST_F(HeapBudgetTest, ARequestBeyondTheLimitDoesNotExceedTheBudget) {
   heap_->set_budget(8_MiB);
   heap_->set_limit(4_MiB);
   allocate(4_MiB);
@@ -64,7 +64,7 @@ TEST_F(HeapBudgetTest, WhereALimitIsInTheWayTheBudgetIsNot) {
   EXPECT_EQ(heap_->stats().out_of_memory, 1U);
 }
 
-TEST_F(HeapBudgetTest, ItEndsWithAStepThatSetsNone) {
+TEST_F(HeapBudgetTest, TheBudgetEndsWithAStepThatSetsNone) {
   heap_->set_target(8_MiB);
   heap_->set_budget(8_MiB);
   heap_->end_step();
@@ -76,7 +76,7 @@ TEST_F(HeapBudgetTest, ItEndsWithAStepThatSetsNone) {
   allocate(16_MiB);
 }
 
-TEST_F(HeapBudgetTest, RestoringExceedsItByTheRestoredBytesOnly) {
+TEST_F(HeapBudgetTest, ARestoreExceedsTheBudgetByTheRestoredBytesOnly) {
   const driver::DevicePtr block = allocate(6_MiB);
   ASSERT_TRUE(heap_->evict(std::vector{block}).ok());
   allocate(6_MiB);
@@ -84,7 +84,7 @@ TEST_F(HeapBudgetTest, RestoringExceedsItByTheRestoredBytesOnly) {
 
   ASSERT_TRUE(heap_->restore(std::vector{block}).ok());
 
-  EXPECT_EQ(heap_->stats().held, 12_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 12_MiB);
   EXPECT_EQ(heap_->budget(), 12_MiB);
   EXPECT_EQ(request(4_MiB).status().code(), Code::kOutOfDeviceMemory);
 }

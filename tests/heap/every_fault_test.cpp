@@ -64,7 +64,7 @@ class EveryFaultTest : public HeapTest, public testing::WithParamInterface<const
   }
 };
 
-TEST_P(EveryFaultTest, ATypedErrorAndRightBooksAndNothingLeaked) {
+TEST_P(EveryFaultTest, EachFaultIsATypedErrorWithCorrectAccountingAndNoLeak) {
   const std::string name = GetParam();
   // Memory that the driver does not take back is lost, and the accounting go on counting it.
   const bool loses = name == "cuMemRelease";
@@ -88,9 +88,9 @@ TEST_P(EveryFaultTest, ATypedErrorAndRightBooksAndNothingLeaked) {
     EXPECT_EQ(heap_->check(), "") << spec;
     scenario();
     heap_->trim_sync();
-    EXPECT_EQ(heap_->stats().live, 0_B) << spec;
-    EXPECT_EQ(heap_->stats().held.count(), spillway_emulator_used(0) - used) << spec;
-    EXPECT_EQ(!heap_->stats().held.zero(), loses && reached) << spec;
+    EXPECT_EQ(heap_->stats().allocated, 0_B) << spec;
+    EXPECT_EQ(heap_->stats().reserved.count(), spillway_emulator_used(0) - used) << spec;
+    EXPECT_EQ(!heap_->stats().reserved.zero(), loses && reached) << spec;
     heap_.reset();
     if (HasFailure()) break;
   }
@@ -106,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Functions,
 /// Each call of one driver function fails in turn, from a heap's first to its last.
 class EveryFaultOfALifeTest : public EveryFaultTest {};
 
-TEST_P(EveryFaultOfALifeTest, ATypedErrorAndTheNextHeapWorks) {
+TEST_P(EveryFaultOfALifeTest, EachFaultIsATypedErrorAndTheNextHeapWorks) {
   const std::string name = GetParam();
   begin();
   const auto used = spillway_emulator_used(0);

@@ -23,7 +23,7 @@ class HeapEvictTest : public HeapTest {
   driver::DevicePtr allocate_for_graphs(Bytes size) {
     const auto block = heap_->allocate(size, main_, kTag, kGraph);
     EXPECT_TRUE(block.ok()) << block.status().message();
-    live_.push_back(block.value());
+    allocated_.push_back(block.value());
     return block.value();
   }
 
@@ -39,7 +39,7 @@ class HeapEvictTest : public HeapTest {
   }
 };
 
-TEST_F(HeapEvictTest, AnEvictedBlockGivesItsMemoryBackAndKeepsItsAddressAndTag) {
+TEST_F(HeapEvictTest, AnEvictedBlockReleasesItsMemoryAndKeepsItsAddressAndTag) {
   const auto block = allocate(6_MiB, main_, TagId{5});
   const auto used = spillway_emulator_used(0);
 
@@ -47,9 +47,9 @@ TEST_F(HeapEvictTest, AnEvictedBlockGivesItsMemoryBackAndKeepsItsAddressAndTag) 
   EXPECT_EQ(spillway_emulator_used(0), used - (6_MiB).count());
   EXPECT_TRUE(heap_->find(block + 1_MiB).evicted);
   EXPECT_EQ(heap_->find(block).tag, TagId{5});
-  EXPECT_EQ(heap_->stats().live, 6_MiB);
+  EXPECT_EQ(heap_->stats().allocated, 6_MiB);
   EXPECT_EQ(heap_->stats().evicted, 6_MiB);
-  EXPECT_EQ(heap_->stats().held, 0_B);
+  EXPECT_EQ(heap_->stats().reserved, 0_B);
 }
 
 TEST_F(HeapEvictTest, AnEvictedBlockFaultsWhenItIsTouched) {
@@ -66,35 +66,35 @@ TEST_F(HeapEvictTest, ARestoredBlockCanBeUsedAtItsAddress) {
   EXPECT_TRUE(restore({block}).ok());
   std::memset(block.raw(), 1, (6_MiB).count());
   EXPECT_FALSE(heap_->find(block).evicted);
-  EXPECT_EQ(heap_->stats().held, 6_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 6_MiB);
   EXPECT_EQ(heap_->stats().evicted, 0_B);
 }
 
-TEST_F(HeapEvictTest, AChunkThatHoldsAnotherLiveBlockStaysMapped) {
+TEST_F(HeapEvictTest, AChunkWithAnotherAllocatedBlockStaysMapped) {
   const auto first = allocate(3_MiB);
   const auto second = allocate(3_MiB);
   std::memset(second.raw(), 7, (3_MiB).count());
 
   EXPECT_EQ(evict({first}), 2_MiB);
   EXPECT_EQ(*static_cast<char*>(second.raw()), 7);
-  EXPECT_EQ(heap_->stats().held, 4_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 4_MiB);
   EXPECT_EQ(evict({second}), 4_MiB);
-  EXPECT_EQ(heap_->stats().held, 0_B);
+  EXPECT_EQ(heap_->stats().reserved, 0_B);
 }
 
-TEST_F(HeapEvictTest, ASharedChunkGoesWithTheLastOfItsBlocks) {
+TEST_F(HeapEvictTest, ASharedChunkIsReleasedWithTheLastOfItsBlocks) {
   const auto first = allocate(1_MiB);
   const auto second = allocate(1_MiB);
 
   EXPECT_EQ(evict({first, second}), 2_MiB);
   EXPECT_TRUE(restore({second}).ok());
   EXPECT_TRUE(heap_->find(first).evicted);
-  EXPECT_EQ(heap_->stats().held, 2_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 2_MiB);
   EXPECT_TRUE(restore({first, second}).ok());
-  EXPECT_EQ(heap_->stats().held, 2_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 2_MiB);
 }
 
-TEST_F(HeapEvictTest, FreeMemoryOfAChunkGoesWithItAndIsFetchedWithIt) {
+TEST_F(HeapEvictTest, FreeMemoryOfAChunkIsReleasedAndRestoredWithIt) {
   const auto block = allocate(1_MiB);
   const auto host_syncs = driver::counters().host_syncs;
 
@@ -131,7 +131,7 @@ TEST_F(HeapEvictTest, AFreedEvictedBlockLeavesRoomForGrowth) {
   free(block);
   EXPECT_EQ(heap_->check(), "");
 
-  EXPECT_EQ(heap_->stats().held, 2_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 2_MiB);
   EXPECT_EQ(heap_->stats().evicted, 0_B);
   EXPECT_EQ(allocate(6_MiB), block);
 }
@@ -143,7 +143,7 @@ TEST_F(HeapEvictTest, AFreedEvictedBlockLeavesTheMemoryItStillSharesFree) {
   free(first);
   EXPECT_EQ(heap_->check(), "");
 
-  EXPECT_EQ(heap_->stats().held, 2_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 2_MiB);
   EXPECT_EQ(heap_->stats().cached, 1_MiB);
   EXPECT_EQ(allocate(3_MiB), first);
   EXPECT_EQ(heap_->find(second).size, 1_MiB);
@@ -165,7 +165,7 @@ TEST_F(HeapEvictTest, FreedEvictedNeighboursLeaveOneGap) {
   EXPECT_EQ(allocate(16_MiB), first);
 }
 
-TEST_F(HeapEvictTest, ABlockThatIsNotLiveIsRefusedAndNothingIsEvicted) {
+TEST_F(HeapEvictTest, ABlockThatIsNotAllocatedIsRejectedAndNothingIsEvicted) {
   const auto block = allocate(2_MiB);
   const std::array inside = {block, block + 512_B};
 
@@ -181,17 +181,17 @@ TEST_F(HeapEvictTest, EvictingTwiceChangesNothing) {
   EXPECT_EQ(evict({block, block}), 0_B);
   EXPECT_TRUE(restore({block, block}).ok());
   EXPECT_TRUE(restore({block}).ok());
-  EXPECT_EQ(heap_->stats().held, 4_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 4_MiB);
 }
 
-TEST_F(HeapEvictTest, WhereNotAllCanAreFetchedNoneDoes) {
+TEST_F(HeapEvictTest, IfNotAllBlocksCanBeRestoredNoneIs) {
   const auto first = allocate(4_MiB, main_);
   const auto second = allocate(4_MiB, side_);
   evict({first, second});
   heap_->set_limit(6_MiB);
 
   EXPECT_EQ(restore({first, second}).code(), Code::kOutOfDeviceMemory);
-  EXPECT_EQ(heap_->stats().held, 0_B);
+  EXPECT_EQ(heap_->stats().reserved, 0_B);
   EXPECT_EQ(heap_->stats().evicted, 8_MiB);
   heap_->set_limit(0_B);
   EXPECT_TRUE(restore({first, second}).ok());
@@ -203,7 +203,7 @@ TEST_F(HeapEvictTest, CachedMemoryIsReleasedForARestore) {
   free(allocate(200_MiB, side_));
 
   EXPECT_TRUE(restore({block}).ok());
-  EXPECT_EQ(heap_->stats().held, 100_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 100_MiB);
 }
 
 TEST_F(HeapEvictTest, ARestoreThatFailsHalfWayLeavesTheBlocksEvicted) {
@@ -225,17 +225,17 @@ TEST_F(HeapEvictTest, AChunkThatCannotBeUnmappedStays) {
   const Fault<&driver::Api::MemUnmap> fault(table_, 1, CUDA_ERROR_UNKNOWN);
 
   EXPECT_EQ(evict({block}), 0_B);
-  EXPECT_EQ(heap_->stats().held, 2_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 2_MiB);
   EXPECT_TRUE(restore({block}).ok());
 }
 
-TEST_F(HeapEvictTest, WhereTheStreamCannotBeWaitedForAChunkWithFreeMemoryStays) {
+TEST_F(HeapEvictTest, IfTheStreamCannotBeWaitedForAChunkWithFreeMemoryStays) {
   const auto whole = allocate(2_MiB);
   const auto part = allocate(1_MiB);
   const Fault<&driver::Api::EventSynchronize> fault(table_, 1, CUDA_ERROR_UNKNOWN);
 
   EXPECT_EQ(evict({whole, part}), 2_MiB);
-  EXPECT_EQ(heap_->stats().held, 2_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 2_MiB);
   EXPECT_EQ(heap_->stats().cached, 1_MiB);
   EXPECT_TRUE(restore({whole, part}).ok());
 }
@@ -248,7 +248,7 @@ TEST_F(HeapEvictTest, AChunkWithFreeMemoryThatGraphsWriteToStays) {
   EXPECT_EQ(heap_->stats().cached, 1_MiB);
 }
 
-TEST_F(HeapEvictTest, AReleasedPoolsChunkGoesWithItsFreeMemory) {
+TEST_F(HeapEvictTest, AChunkOfAReleasedPoolIsReleasedWithItsFreeMemory) {
   const auto block = allocate_for_graphs(3_MiB);
   heap_->release_pool(kGraph);
 
@@ -268,7 +268,7 @@ TEST_F(HeapEvictTest, AStepThatEvictsAndRestoresKeepsOtherBytes) {
 
   const std::vector<char> expected((2_MiB).count(), 0x5A);
   EXPECT_EQ(std::memcmp(kept.raw(), expected.data(), expected.size()), 0);
-  EXPECT_EQ(heap_->stats().held, 10_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 10_MiB);
 }
 
 }  // namespace

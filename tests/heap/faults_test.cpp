@@ -23,8 +23,8 @@ class HeapFaultsTest : public HeapTest {
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.status().code(), code);
     EXPECT_EQ(heap_->check(), "");
-    EXPECT_EQ(heap_->stats().held, before.held);
-    EXPECT_EQ(heap_->stats().live, before.live);
+    EXPECT_EQ(heap_->stats().reserved, before.reserved);
+    EXPECT_EQ(heap_->stats().allocated, before.allocated);
     EXPECT_EQ(heap_->stats().driver_allocations, before.driver_allocations);
     EXPECT_EQ(spillway_emulator_used(0), used);
     EXPECT_NE(allocate(6_MiB), driver::DevicePtr{});
@@ -78,7 +78,7 @@ TEST_F(HeapFaultsTest, OutOfMemoryAtTheDriverIsTriedAgainAfterATrim) {
 
   EXPECT_NE(allocate(6_MiB), driver::DevicePtr{});
   EXPECT_EQ(heap_->stats().driver_releases, 2U);
-  EXPECT_EQ(heap_->stats().held, 6_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 6_MiB);
 }
 
 TEST_F(HeapFaultsTest, ABlockWhoseUsersCannotBeMarkedIsNotHandedOutUntilTheyCan) {
@@ -100,10 +100,10 @@ TEST_F(HeapFaultsTest, AChunkThatCannotBeUnmappedIsKeptAndUsed) {
 
   EXPECT_EQ(heap_->trim_sync(), 0_B);
   EXPECT_EQ(allocate(2_MiB), block);
-  EXPECT_EQ(heap_->stats().held, 2_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 2_MiB);
 }
 
-TEST_F(HeapFaultsTest, MemoryThatTheDriverDoesNotTakeBackCountsAsHeld) {
+TEST_F(HeapFaultsTest, MemoryThatTheDriverDoesNotReleaseCountsAsReserved) {
   const auto used = spillway_emulator_used(0);
   free(allocate(4_MiB));
   {
@@ -111,11 +111,11 @@ TEST_F(HeapFaultsTest, MemoryThatTheDriverDoesNotTakeBackCountsAsHeld) {
     heap_->trim_sync();
   }
 
-  EXPECT_EQ(heap_->stats().held.count(), spillway_emulator_used(0) - used);
-  EXPECT_EQ(heap_->stats().held, 2_MiB);
+  EXPECT_EQ(heap_->stats().reserved.count(), spillway_emulator_used(0) - used);
+  EXPECT_EQ(heap_->stats().reserved, 2_MiB);
   EXPECT_EQ(heap_->check(), "");
   EXPECT_NE(allocate(4_MiB), driver::DevicePtr{});
-  EXPECT_EQ(heap_->stats().held, 6_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 6_MiB);
 }
 
 TEST_F(HeapFaultsTest, AFenceThatCannotBeWaitedForKeepsItsChunkFromTrim) {
@@ -134,10 +134,10 @@ TEST_F(HeapFaultsTest, AMappingThatCannotBeUndoneIsCountedAndNotUsed) {
 
   ASSERT_FALSE(heap_->allocate(2_MiB, main_, TagId::kUntagged).ok());
 
-  EXPECT_EQ(heap_->stats().held, 2_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 2_MiB);
   EXPECT_EQ(heap_->check(), "");
   EXPECT_NE(allocate(2_MiB), driver::DevicePtr{});
-  EXPECT_EQ(heap_->stats().held, 4_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 4_MiB);
 }
 
 TEST_F(HeapFaultsTest, AReservationThatFailsIsATypedError) {

@@ -142,7 +142,7 @@ TEST_F(HeapFencesTest, GrowthWaitsForTheFencesOfTheTailItUses) {
   free(tail);
 
   EXPECT_EQ(allocate(6_MiB), tail);
-  EXPECT_EQ(heap_->stats().held, 6_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 6_MiB);
   EXPECT_EQ(heap_->stats().fence_waits, 1U);
 }
 

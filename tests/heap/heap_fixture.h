@@ -57,11 +57,11 @@ class HeapTest : public testing::Test {
   }
 
   void TearDown() override {
-    if (heap_ == nullptr) return;  // SetUp has failed and said why
+    if (heap_ == nullptr) return;  // SetUp has failed with a message
     EXPECT_EQ(heap_->check(), "");
     for (const CUstream stream : streams_)
       table_.StreamSynchronize(stream);
-    for (const driver::DevicePtr at : live_)
+    for (const driver::DevicePtr at : allocated_)
       heap_->free(at);
     for (const CUstream stream : streams_)
       table_.StreamSynchronize(stream);
@@ -91,12 +91,12 @@ class HeapTest : public testing::Test {
     const auto block = heap_->allocate(size, stream, tag);
     EXPECT_TRUE(block.ok()) << block.status().message();
     if (!block.ok()) return {};
-    live_.push_back(block.value());
+    allocated_.push_back(block.value());
     return block.value();
   }
 
   void free(driver::DevicePtr at) {
-    std::erase(live_, at);
+    std::erase(allocated_, at);
     heap_->free(at);
   }
 
@@ -121,7 +121,7 @@ class HeapTest : public testing::Test {
   driver::Stream main_{CUstream{nullptr}};
   driver::Stream side_{CUstream{nullptr}};
   std::vector<std::unique_ptr<driver::Timeline>> timelines_;
-  std::vector<driver::DevicePtr> live_;
+  std::vector<driver::DevicePtr> allocated_;
   std::unique_ptr<Heap> heap_;
 };
 

@@ -10,7 +10,7 @@ namespace {
 /// The emulated device has 256 MiB (see CMakeLists.txt).
 class HeapMemoryTest : public HeapTest {};
 
-TEST_F(HeapMemoryTest, OutOfMemorySaysWhoHoldsWhat) {
+TEST_F(HeapMemoryTest, AnOutOfMemoryErrorReportsMemoryByOwner) {
   HeapOptions options;
   options.name_of = [](TagId tag) {
     return tag == TagId{9} ? std::string("encoder") : "";
@@ -34,8 +34,8 @@ TEST_F(HeapMemoryTest, AfterOutOfMemoryTheHeapIsAsItWasAndServesWhatFits) {
   const auto large = allocate(150_MiB);
   ASSERT_FALSE(heap_->allocate(200_MiB, main_, TagId::kUntagged).ok());
 
-  EXPECT_EQ(heap_->stats().held, 150_MiB);
-  EXPECT_EQ(heap_->stats().live, 150_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 150_MiB);
+  EXPECT_EQ(heap_->stats().allocated, 150_MiB);
   EXPECT_EQ(heap_->stats().out_of_memory, 1U);
   free(large);
   EXPECT_NE(allocate(200_MiB), driver::DevicePtr{});
@@ -47,7 +47,7 @@ TEST_F(HeapMemoryTest, CachedMemoryOfOtherStreamsIsReleasedBeforeOutOfMemory) {
   free(cached);
 
   EXPECT_NE(allocate(200_MiB, main_), driver::DevicePtr{});
-  EXPECT_EQ(heap_->stats().held, 200_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 200_MiB);
   EXPECT_EQ(heap_->stats().out_of_memory, 0U);
 }
 
@@ -58,7 +58,7 @@ TEST_F(HeapMemoryTest, ASizeNearTwoToThe64IsOutOfMemory) {
   EXPECT_EQ(refused.status().code(), Code::kOutOfDeviceMemory);
 }
 
-TEST_F(HeapMemoryTest, TheLimitCapsWhatIsHeld) {
+TEST_F(HeapMemoryTest, TheLimitCapsReservedMemory) {
   heap_->set_limit(10_MiB);
   const auto first = allocate(8_MiB);
 
@@ -77,9 +77,9 @@ TEST_F(HeapMemoryTest, CachedMemoryIsReleasedBeforeTheSoftLimitIsPassed) {
   free(allocate(8_MiB, side_));
   static_cast<void>(allocate(4_MiB, main_));
 
-  EXPECT_EQ(heap_->stats().held, 4_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 4_MiB);
   static_cast<void>(allocate(16_MiB, main_));
-  EXPECT_EQ(heap_->stats().held, 20_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 20_MiB);
 }
 
 TEST_F(HeapMemoryTest, ACachedBlockServesBeyondTheSoftLimitWithoutATrim) {
@@ -100,7 +100,7 @@ TEST_F(HeapMemoryTest, RemovingTheLimitLetsTheHeapGrow) {
   EXPECT_EQ(heap_->limit(), 0_B);
 }
 
-TEST_F(HeapMemoryTest, TrimGivesEverythingBackThatIsFree) {
+TEST_F(HeapMemoryTest, TrimReleasesAllFreeMemory) {
   const auto used = spillway_emulator_used(0);
   const auto first = allocate(4_MiB);
   const auto second = allocate(100_B, side_);
@@ -111,7 +111,7 @@ TEST_F(HeapMemoryTest, TrimGivesEverythingBackThatIsFree) {
   EXPECT_EQ(spillway_emulator_used(0), used + (6_MiB).count());
   EXPECT_EQ(heap_->trim_sync(), 6_MiB);
   EXPECT_EQ(spillway_emulator_used(0), used);
-  EXPECT_EQ(heap_->stats().held, 0_B);
+  EXPECT_EQ(heap_->stats().reserved, 0_B);
   EXPECT_EQ(heap_->stats().driver_releases, 3U);
 }
 
@@ -125,14 +125,14 @@ TEST_F(HeapMemoryTest, TrimWaitsForTheStreamBeforeItUnmaps) {
   EXPECT_EQ(spillway_emulator_count("host_syncs"), emulator_syncs + 1);
 }
 
-TEST_F(HeapMemoryTest, TrimKeepsChunksThatHoldALiveBlock) {
+TEST_F(HeapMemoryTest, TrimKeepsChunksWithAnAllocatedBlock) {
   const auto first = allocate(2_MiB);
   free(first);
-  const auto live = allocate(1_MiB);
+  const auto allocated = allocate(1_MiB);
 
-  EXPECT_EQ(live, first);
+  EXPECT_EQ(allocated, first);
   EXPECT_EQ(heap_->trim_sync(), 0_B);
-  EXPECT_EQ(heap_->stats().held, 2_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 2_MiB);
 }
 
 TEST_F(HeapMemoryTest, AGapThatTrimLeftIsMappedAgain) {
@@ -175,7 +175,7 @@ TEST_F(HeapMemoryTest, FreeMemoryOnBothSidesOfAGapBecomesOneBlockWhenItIsFilled)
   free(last);
 
   EXPECT_EQ(allocate(10_MiB), first);
-  EXPECT_EQ(heap_->stats().held, 12_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 12_MiB);
   EXPECT_EQ(heap_->stats().driver_releases, 1U);
 }
 
@@ -189,7 +189,7 @@ TEST_F(HeapMemoryTest, AGapGrowsFromItsEndWhereTheFreeMemoryIs) {
   free(last);
 
   EXPECT_EQ(allocate(6_MiB), middle + 6_MiB);
-  EXPECT_EQ(heap_->stats().held, 10_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 10_MiB);
 }
 
 TEST_F(HeapMemoryTest, FreeMemoryThatTheNewBlockBordersBecomesPartOfIt) {
@@ -198,10 +198,10 @@ TEST_F(HeapMemoryTest, FreeMemoryThatTheNewBlockBordersBecomesPartOfIt) {
 
   EXPECT_NE(allocate(8_MiB), driver::DevicePtr{});
   EXPECT_EQ(heap_->stats().driver_releases, 0U);
-  EXPECT_EQ(heap_->stats().held, 12_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 12_MiB);
 }
 
-TEST_F(HeapMemoryTest, AStepThatRepeatsComesToRest) {
+TEST_F(HeapMemoryTest, ARepeatingStepReachesASteadyState) {
   const auto step = [&] {
     const std::vector<Bytes> sizes = {4_MiB, 2_MiB, 6_MiB, 2_MiB, 8_MiB, 2_MiB};
     std::vector<driver::DevicePtr> blocks;
@@ -235,10 +235,10 @@ TEST_F(HeapMemoryTest, ALargerDeviceIsMappedInLargerChunks) {
 
   EXPECT_NE(allocate(10_MiB), driver::DevicePtr{});
   EXPECT_EQ(heap_->stats().driver_allocations, 3U);
-  EXPECT_EQ(heap_->stats().held, 10_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 10_MiB);
 }
 
-TEST_F(HeapMemoryTest, PeaksRememberWhatWasAway) {
+TEST_F(HeapMemoryTest, PeaksRecordTheOffloadedBytesAtThatTime) {
   std::atomic<std::uint64_t> offloaded = 111;
   HeapOptions options;
   options.offloaded = &offloaded;
@@ -256,7 +256,7 @@ TEST_F(HeapMemoryTest, PeaksRememberWhatWasAway) {
   EXPECT_EQ(stats.offloaded_at_reserved_peak, 111_B);
 }
 
-TEST_F(HeapMemoryTest, ResetPeaksBeginAtWhatIsThere) {
+TEST_F(HeapMemoryTest, ResetPeaksBeginAtThePresentBytes) {
   std::atomic<std::uint64_t> offloaded = 0;
   HeapOptions options;
   options.offloaded = &offloaded;

@@ -98,7 +98,7 @@ class HeapModelTest : public HeapTest {
   void TearDown() override {
     Unreliable::on = false;
     table_ = *driver::api().value();
-    for (const auto& [at, live] : blocks_)
+    for (const auto& [at, allocated] : blocks_)
       heap_->free(at);
     HeapTest::TearDown();
     Unreliable::on = true;
@@ -136,17 +136,17 @@ class HeapModelTest : public HeapTest {
 
   void add() {
     const Bytes asked = some_size(random_);
-    const Live live{asked.rounded_up(512_B),
-                    asked,
-                    static_cast<TagId>(random_() % 300),
-                    static_cast<PoolId>(random_() % 8 == 0 ? 1 + random_() % 2 : 0),
-                    false,
-                    static_cast<unsigned char>(random_())};
-    add(live, stream());
+    const Live allocated{asked.rounded_up(512_B),
+                         asked,
+                         static_cast<TagId>(random_() % 300),
+                         static_cast<PoolId>(random_() % 8 == 0 ? 1 + random_() % 2 : 0),
+                         false,
+                         static_cast<unsigned char>(random_())};
+    add(allocated, stream());
   }
 
-  void add(const Live& live, driver::Stream stream) {
-    const auto made = heap_->allocate(live.requested, stream, live.tag, live.pool);
+  void add(const Live& allocated, driver::Stream stream) {
+    const auto made = heap_->allocate(allocated.requested, stream, allocated.tag, allocated.pool);
     if (!made.ok()) {
       ++refused_;
       return;
@@ -154,7 +154,7 @@ class HeapModelTest : public HeapTest {
     latest_ = made.value();
     const driver::DevicePtr at = made.value();
     ASSERT_EQ(at.address() % 512, 0U);
-    const auto [block, fresh] = blocks_.emplace(at, live);
+    const auto [block, fresh] = blocks_.emplace(at, allocated);
     ASSERT_TRUE(fresh) << where();
     expect_apart(block);
     write(*block);
@@ -205,17 +205,17 @@ class HeapModelTest : public HeapTest {
 
   void restore() {
     std::vector<driver::DevicePtr> some = several();
-    for (const auto& [at, live] : blocks_) {
-      if (live.evicted && some.size() < 12) some.push_back(at);
+    for (const auto& [at, allocated] : blocks_) {
+      if (allocated.evicted && some.size() < 12) some.push_back(at);
     }
     if (!heap_->restore(some).ok()) {
       ++refused_;
       return;
     }
     for (const driver::DevicePtr at : some) {
-      Live& live = blocks_.at(at);
-      if (live.evicted) {
-        live.evicted = false;
+      Live& allocated = blocks_.at(at);
+      if (allocated.evicted) {
+        allocated.evicted = false;
         write(*blocks_.find(at));
       }
       expect_value(*blocks_.find(at));
@@ -251,24 +251,24 @@ class HeapModelTest : public HeapTest {
     std::map<TagId, HeapTagInfo> tags;
     Bytes evicted;
     Bytes allocated_bytes;
-    for (const auto& [at, live] : blocks_) {
-      HeapTagInfo& tag = tags[live.tag];
-      tag.live += live.size;
-      tag.requested += live.requested;
+    for (const auto& [at, allocated] : blocks_) {
+      HeapTagInfo& tag = tags[allocated.tag];
+      tag.allocated += allocated.size;
+      tag.requested += allocated.requested;
       ++tag.blocks;
-      allocated_bytes += live.size;
-      if (live.evicted) evicted += live.size;
+      allocated_bytes += allocated.size;
+      if (allocated.evicted) evicted += allocated.size;
     }
     const HeapStats stats = heap_->stats();
-    ASSERT_EQ(stats.live, allocated_bytes) << where();
+    ASSERT_EQ(stats.allocated, allocated_bytes) << where();
     ASSERT_EQ(stats.allocated_blocks, blocks_.size()) << where();
     ASSERT_EQ(stats.evicted, evicted) << where();
     for (const HeapTagInfo& info : heap_->tags()) {
       const HeapTagInfo& expected = tags[info.tag];
-      ASSERT_EQ(info.live, expected.live) << where();
+      ASSERT_EQ(info.allocated, expected.allocated) << where();
       ASSERT_EQ(info.requested, expected.requested) << where();
       ASSERT_EQ(info.blocks, expected.blocks) << where();
-      ASSERT_GE(info.allocated_peak, info.live) << where();
+      ASSERT_GE(info.allocated_peak, info.allocated) << where();
     }
     ASSERT_EQ(heap_->check(), "") << where();
   }
@@ -287,7 +287,7 @@ class HeapModelTest : public HeapTest {
   driver::DevicePtr latest_;  // block that was added
 };
 
-TEST_F(HeapModelTest, TheHeapDoesWhatTheModelSaysThroughManyRandomCalls) {
+TEST_F(HeapModelTest, TheHeapMatchesTheModelInRandomCalls) {
   std::printf("TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
   copies_ = &timeline(table_);
   for (const std::uint64_t most = setting("OPERATIONS", 1'000'000); done_ < most; ++done_) {
@@ -304,7 +304,7 @@ TEST_F(HeapModelTest, TheHeapDoesWhatTheModelSaysThroughManyRandomCalls) {
   heap_->release_pool(PoolId{1});
   heap_->release_pool(PoolId{2});
   heap_->trim_sync();
-  EXPECT_EQ(heap_->stats().held, 0_B) << where() << "; " << heap_->report();
+  EXPECT_EQ(heap_->stats().reserved, 0_B) << where() << "; " << heap_->report();
   EXPECT_EQ(heap_->check(), "") << where();
 }
 
@@ -340,7 +340,7 @@ class HeapModelStepsTest : public HeapModelTest {
     heap_->release_pool(PoolId{1});
     heap_->release_pool(PoolId{2});
     heap_->trim_sync();
-    ASSERT_EQ(heap_->stats().held, 0_B) << where() << "; " << heap_->report();
+    ASSERT_EQ(heap_->stats().reserved, 0_B) << where() << "; " << heap_->report();
     ASSERT_EQ(heap_->check(), "") << where();
   }
 
@@ -376,7 +376,7 @@ class HeapModelStepsTest : public HeapModelTest {
   std::uint64_t differed_ = 0;
 };
 
-TEST_F(HeapModelStepsTest, StepsThatRepeatDoWhatTheModelSaysToo) {
+TEST_F(HeapModelStepsTest, RepeatingStepsMatchTheModel) {
   std::printf("TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
   copies_ = &timeline(table_);
   const std::uint64_t most = setting("OPERATIONS", 1'000'000) / 4;

@@ -63,11 +63,11 @@ class HeapModelThreadsTest : public HeapTest {
         EXPECT_TRUE(heap_->free(left.at));
     }
     EXPECT_EQ(heap_->stats().allocated_blocks, 0U);
-    EXPECT_EQ(heap_->stats().live, 0_B);
+    EXPECT_EQ(heap_->stats().allocated, 0_B);
     for (const HeapTagInfo& tag : heap_->tags())
-      EXPECT_EQ(tag.live, 0_B);
+      EXPECT_EQ(tag.allocated, 0_B);
     heap_->trim_sync();
-    EXPECT_EQ(heap_->stats().held, 0_B);
+    EXPECT_EQ(heap_->stats().reserved, 0_B);
   }
 
   static void write(driver::DevicePtr at, Bytes size, unsigned value) {
@@ -94,7 +94,7 @@ class HeapModelThreadsTest : public HeapTest {
   std::array<Owned, 64> shared_ SPILLWAY_GUARDED_BY(mutex_){};
 };
 
-TEST_F(HeapModelThreadsTest, ThreadsLeaveTheBooksRight) {
+TEST_F(HeapModelThreadsTest, ThreadsLeaveTheAccountingCorrect) {
   constexpr unsigned kThreads = 4;
   // Each call here is some four of the heap's.
   const std::uint64_t calls = thread_setting("OPERATIONS", 1'000'000) / 40 / kThreads;
@@ -105,7 +105,7 @@ TEST_F(HeapModelThreadsTest, ThreadsLeaveTheBooksRight) {
   expect_right_accounting();
 }
 
-TEST_F(HeapModelThreadsTest, ThreadsAroundAPlannedStepLeaveTheBooksRight) {
+TEST_F(HeapModelThreadsTest, ThreadsAroundAPlannedStepLeaveTheAccountingCorrect) {
   constexpr unsigned kThreads = 2;
   constexpr std::uint64_t kRequests = 32;
   HeapOptions options;

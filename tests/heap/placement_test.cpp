@@ -16,26 +16,26 @@ namespace {
 
 using namespace literals;
 
-TEST(PlacementTest, MostLiveIsTheLargestSumAtOneTime) {
+TEST(PlacementTest, PeakAllocatedIsTheLargestSumAtOneTime) {
   const std::vector<Lifetime> blocks{{4_KiB, 0, 2}, {8_KiB, 1, 3}, {2_KiB, 2, 4}};
 
   EXPECT_EQ(peak_allocated(blocks), 12_KiB);
 }
 
-TEST(PlacementTest, BlocksThatNeverMeetShareAPlace) {
+TEST(PlacementTest, BlocksThatNeverOverlapInTimeShareAddresses) {
   const std::vector<Lifetime> blocks{{4_KiB, 0, 1}, {8_KiB, 1, 2}, {2_KiB, 2, 3}};
 
   EXPECT_EQ(place(blocks).size, 8_KiB);
 }
 
-TEST(PlacementTest, WhatBirthOrderWouldSplitIsPlacedWhole) {
+TEST(PlacementTest, ABlockThatBirthOrderWouldSplitIsPlacedWhole) {
   // In order of birth, the third would lie behind the second, where the first leaves too little.
   const std::vector<Lifetime> blocks{{4_KiB, 0, 2}, {4_KiB, 1, 4}, {8_KiB, 2, 4}};
 
   EXPECT_EQ(place(blocks).size, peak_allocated(blocks));
 }
 
-TEST(PlacementTest, WhatEveryOrderLeavesStandingOutIsPlacedFirst) {
+TEST(PlacementTest, ABlockThatExceedsThePeakInEveryOrderIsPlacedFirst) {
   // By birth, by size and by area the last lies behind the third, which the first kept from the
   // begin.
   const std::vector<Lifetime> blocks{{2_KiB, 0, 3}, {4_KiB, 1, 2}, {3_KiB, 2, 5}, {4_KiB, 3, 5}};
@@ -72,7 +72,7 @@ TEST(PlacementTest, BlocksThatMeetNeverOverlap) {
   }
 }
 
-TEST(PlacementTest, ABlockThatLivesPastThePeriodMeetsWhatTheNextOneBeginsWith) {
+TEST(PlacementTest, ABlockThatOutlivesThePeriodOverlapsTheBeginOfTheNext) {
   const std::vector<Lifetime> blocks{{4_KiB, 0, 2}, {4_KiB, 3, 6}, {8_KiB, 2, 4}};
 
   EXPECT_FALSE(blocks[0].meets(blocks[1]));
@@ -84,7 +84,7 @@ TEST(PlacementTest, ABlockThatLivesPastThePeriodMeetsWhatTheNextOneBeginsWith) {
   EXPECT_EQ(peak_allocated(std::vector<Lifetime>{blocks[0], blocks[1]}, 5), 8_KiB);
 }
 
-/// Blocks of a step that begins again and again, some of which live into the next one.
+/// Blocks of a step that begins again and again, some of which allocated into the next one.
 std::vector<Lifetime> random_step(std::mt19937& random, std::uint32_t period) {
   std::vector<Lifetime> blocks;
   for (std::uint32_t i = 0; i < period; ++i) {
@@ -150,7 +150,7 @@ TEST(PlacementTest, PagesLoseNothingWhereEveryBlockEndsInItsStep) {
   EXPECT_EQ(placed.size, peak_allocated(blocks, period));
 }
 
-TEST(PlacementTest, RandomStepsThatEndNeedNoMorePagesThanLiveAtOneTime) {
+TEST(PlacementTest, RandomStepsThatFreeEverythingNeedNoMorePagesThanTheirPeak) {
   std::mt19937 random(3);
   for (int round = 0; round < 30; ++round) {
     std::vector<Lifetime> blocks;
@@ -167,7 +167,7 @@ TEST(PlacementTest, RandomStepsThatEndNeedNoMorePagesThanLiveAtOneTime) {
 /// What copies read when it is freed may stay in its place as long as there is room, also for
 /// fragmentation
 /// .
-TEST(PlacementTest, WhatIsLeftAloneLeavesRoomForFragmentation) {
+TEST(PlacementTest, UnplannedBlocksLeaveRoomForFragmentation) {
   std::mt19937 random(5);
   int fit = 0;
   constexpr int kRounds = 30;

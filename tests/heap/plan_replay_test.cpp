@@ -25,7 +25,7 @@ class PlanReplayTest : public HeapTest {
     make_heap(options);
   }
 
-  /// Three blocks, of which the second and the third live at one time; then the step's end.
+  /// Three blocks, of which the second and the third allocated at one time; then the step's end.
   Addresses step(Bytes first = 3_MiB) {
     const auto a = allocate(first);
     free(a);
@@ -69,11 +69,11 @@ TEST_F(PlanReplayTest, WithoutTheOptionNothingIsReplayed) {
   EXPECT_EQ(replayed(), 0U);
 }
 
-TEST_F(PlanReplayTest, APlanHoldsNoMoreThanWhatLivesAtOneTime) {
+TEST_F(PlanReplayTest, APlanReservesNoMoreThanThePeak) {
   learn();
   step();
 
-  EXPECT_EQ(heap_->stats().held, 6_MiB);  // 5 MiB and 64 KiB, in granules of 2 MiB
+  EXPECT_EQ(heap_->stats().reserved, 6_MiB);  // 5 MiB and 64 KiB, in granules of 2 MiB
 }
 
 TEST_F(PlanReplayTest, AReplayedStepAsksTheDriverForNothing) {
@@ -139,7 +139,7 @@ TEST_F(PlanReplayTest, AStepWithoutRequestsIsNoStep) {
   EXPECT_EQ(replayed(), 3U);
 }
 
-TEST_F(PlanReplayTest, ABlockThatLivesLongerThanPlannedKeepsItsPlace) {
+TEST_F(PlanReplayTest, ABlockThatLivesLongerThanPlannedKeepsItsAddress) {
   learn();
   const auto kept = allocate(3_MiB);  // planned to be free before the next request
   std::memset(kept.raw(), 0x5A, (3_MiB).count());
@@ -153,7 +153,7 @@ TEST_F(PlanReplayTest, ABlockThatLivesLongerThanPlannedKeepsItsPlace) {
   EXPECT_EQ(std::memcmp(kept.raw(), expected.data(), expected.size()), 0);
 }
 
-TEST_F(PlanReplayTest, ABlockThatOutlivesItsStepKeepsItsPlaceUntilItIsFreed) {
+TEST_F(PlanReplayTest, ABlockThatOutlivesItsStepKeepsItsAddressUntilItIsFreed) {
   learn();
   const Addresses planned = step();
   const auto a = allocate(3_MiB);
@@ -173,7 +173,7 @@ TEST_F(PlanReplayTest, ABlockThatOutlivesItsStepKeepsItsPlaceUntilItIsFreed) {
   EXPECT_EQ(step(), planned);
 }
 
-TEST_F(PlanReplayTest, WhatAlwaysOutlivesItsStepIsNotPlanned) {
+TEST_F(PlanReplayTest, BlocksThatAlwaysOutliveTheirStepAreNotPlanned) {
   std::vector<driver::DevicePtr> last;
   const auto step_with_loss = [&] {
     const auto a = allocate(3_MiB);
@@ -191,7 +191,7 @@ TEST_F(PlanReplayTest, WhatAlwaysOutlivesItsStepIsNotPlanned) {
   EXPECT_EQ(mismatches(), 0U);
 }
 
-TEST_F(PlanReplayTest, WhatAnotherStreamUsesIsNotPlanned) {
+TEST_F(PlanReplayTest, BlocksUsedByAnotherStreamAreNotPlanned) {
   for (int i = 0; i < 4; ++i) {
     const auto a = allocate(3_MiB);
     const auto b = allocate(1_MiB);
@@ -204,7 +204,7 @@ TEST_F(PlanReplayTest, WhatAnotherStreamUsesIsNotPlanned) {
   EXPECT_EQ(replayed(), 2U);
 }
 
-TEST_F(PlanReplayTest, WhoGetsAPlaceThatAnotherStreamStillUsesWaits) {
+TEST_F(PlanReplayTest, ReuseOfAnAddressThatAnotherStreamStillUsesWaits) {
   learn();
   const auto a = allocate(3_MiB);
   heap_->add_fence(a, stuck_fence());
@@ -221,7 +221,7 @@ TEST_F(PlanReplayTest, WhoGetsAPlaceThatAnotherStreamStillUsesWaits) {
   EXPECT_EQ(heap_->check(), "");
 }
 
-TEST_F(PlanReplayTest, APlaceIsHandedOutAgainWhenItsOtherUsesHavePassed) {
+TEST_F(PlanReplayTest, AnAddressIsReusedWhenItsOtherUsesHavePassed) {
   learn();
   const auto a = allocate(3_MiB);
   heap_->add_fence(a, passed_fence());
@@ -246,7 +246,7 @@ TEST_F(PlanReplayTest, OtherStreamsAreServedByTheHeap) {
   EXPECT_EQ(mismatches(), 0U);
 }
 
-TEST_F(PlanReplayTest, PlannedBlocksAreLiveBlocksInEveryList) {
+TEST_F(PlanReplayTest, PlannedBlocksAreAllocatedBlocksInEveryList) {
   learn();
   const auto a = allocate(3_MiB, main_, TagId{5});
 
@@ -256,7 +256,7 @@ TEST_F(PlanReplayTest, PlannedBlocksAreLiveBlocksInEveryList) {
   EXPECT_EQ(heap_->blocks_of(TagId{6})[0].at, a);
   ASSERT_EQ(heap_->segments().size(), 1U);
   EXPECT_EQ(heap_->segments()[0].size, 6_MiB);
-  EXPECT_EQ(heap_->stats().live, 3_MiB);
+  EXPECT_EQ(heap_->stats().allocated, 3_MiB);
   EXPECT_EQ(heap_->stats().cached, 3_MiB);
   EXPECT_EQ(heap_->stats().stranded, 1_MiB);
   EXPECT_EQ(heap_->stats().allocated_blocks, 1U);
@@ -282,23 +282,23 @@ TEST_F(PlanReplayTest, AnEvictedPlannedBlockKeepsItsMemory) {
   EXPECT_EQ(heap_->stats().evicted, 0_B);
 }
 
-TEST_F(PlanReplayTest, AHeldPlannedBlockIsFreedWhenItIsReleased) {
+TEST_F(PlanReplayTest, APinnedPlannedBlockIsFreedWhenItIsUnpinned) {
   learn();
   const auto a = allocate(3_MiB, main_, TagId{5});
   const std::vector<TagId> tags{TagId{5}};
   ASSERT_EQ(heap_->pin_blocks(tags, false).size(), 1U);
   free(a);
-  EXPECT_EQ(heap_->stats().live, 3_MiB);
+  EXPECT_EQ(heap_->stats().allocated, 3_MiB);
 
   EXPECT_EQ(heap_->unpin_blocks(std::vector{a}), std::vector{a});
-  EXPECT_EQ(heap_->stats().live, 0_B);
+  EXPECT_EQ(heap_->stats().allocated, 0_B);
 }
 
-TEST_F(PlanReplayTest, ATrimGivesThePlansMemoryBackAndANewPlanIsMade) {
+TEST_F(PlanReplayTest, ATrimReleasesThePlansMemoryAndANewPlanIsMade) {
   learn();
   step();
   EXPECT_EQ(heap_->trim_sync(), 6_MiB);
-  EXPECT_EQ(heap_->stats().held, 0_B);
+  EXPECT_EQ(heap_->stats().reserved, 0_B);
   const auto before = replayed();
   for (int i = 0; i < 4; ++i)
     step();
@@ -306,13 +306,13 @@ TEST_F(PlanReplayTest, ATrimGivesThePlansMemoryBackAndANewPlanIsMade) {
   EXPECT_EQ(replayed(), before + 3);
 }
 
-TEST_F(PlanReplayTest, ATrimKeepsWhatPlannedBlocksLieIn) {
+TEST_F(PlanReplayTest, ATrimKeepsThePagesOfPlannedBlocks) {
   learn();
   free(allocate(3_MiB));
   const auto kept = allocate(64_KiB);
   heap_->trim_sync();
 
-  EXPECT_EQ(heap_->stats().held, 2_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 2_MiB);
   EXPECT_EQ(heap_->check(), "");
   std::memset(kept.raw(), 1, (64_KiB).count());
 }
@@ -331,13 +331,13 @@ TEST_F(PlanReplayTest, ThreeOtherStepsEndThePlanAndAnotherIsMade) {
   EXPECT_EQ(mismatches(), 3U);
 }
 
-TEST_F(PlanReplayTest, WhereMemoryIsShortThePlansMemoryServes) {
+TEST_F(PlanReplayTest, IfMemoryIsShortThePlansMemoryServesOtherRequests) {
   learn();
   heap_->set_limit(8_MiB);
   const auto large = allocate(7_MiB);
 
   EXPECT_NE(large, driver::DevicePtr{});
-  EXPECT_EQ(heap_->stats().held, 8_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 8_MiB);
   free(large);
   for (int i = 0; i < 4; ++i)
     step();
@@ -360,14 +360,14 @@ TEST_F(PlanReplayTest, APlanThatHasNoMemoryIsLeftOut) {
   EXPECT_EQ(heap_->check(), "");
 }
 
-TEST_F(PlanReplayTest, WhatIsReadInThePlannedStepIsWhatHasHappenedInIt) {
+TEST_F(PlanReplayTest, StatisticsReadInAPlannedStepAreCurrent) {
   learn();
   const HeapStats before = heap_->stats();
   const auto a = allocate(3_MiB, main_, TagId{0});
   free(a);
   const auto b = allocate(64_KiB);
 
-  EXPECT_EQ(heap_->stats().live, 64_KiB);
+  EXPECT_EQ(heap_->stats().allocated, 64_KiB);
   EXPECT_EQ(heap_->stats().requested, 64_KiB);
   EXPECT_EQ(heap_->stats().allocated_blocks, 1U);
   EXPECT_EQ(heap_->stats().allocations, before.allocations + 2);
@@ -384,7 +384,7 @@ TEST_F(PlanReplayTest, WhatIsReadInThePlannedStepIsWhatHasHappenedInIt) {
   EXPECT_EQ(step(), (Addresses{a, b, c}));
 }
 
-TEST_F(PlanReplayTest, PeaksCountWhatOtherStreamsHaveAtThatTime) {
+TEST_F(PlanReplayTest, PeaksIncludeTheBytesOfOtherStreams) {
   const auto step_beside = [&] {
     const auto a = allocate(3_MiB);
     const auto side = allocate(2_MiB, side_);
@@ -404,7 +404,7 @@ TEST_F(PlanReplayTest, PeaksCountWhatOtherStreamsHaveAtThatTime) {
   EXPECT_EQ(heap_->stats().allocated_blocks_peak, 2U);
 }
 
-TEST_F(PlanReplayTest, PeaksLeaveOutWhatWasFreedBeforeOtherStreamsAsked) {
+TEST_F(PlanReplayTest, PeaksExcludeBytesFreedBeforeOtherStreamsAllocate) {
   const auto step_before = [&] {
     free(allocate(3_MiB));
     free(allocate(2_MiB, side_));
@@ -419,7 +419,7 @@ TEST_F(PlanReplayTest, PeaksLeaveOutWhatWasFreedBeforeOtherStreamsAsked) {
   EXPECT_EQ(heap_->stats().allocated_peak, 3_MiB);
 }
 
-TEST_F(PlanReplayTest, APlannedStepsPeakComesOnTopOfWhatStays) {
+TEST_F(PlanReplayTest, ThePeakOfAPlannedStepIncludesPersistentMemory) {
   const auto stays = allocate(1_MiB, main_, TagId{5});
   heap_->end_step();
   const auto step_of_tag = [&] {
@@ -441,7 +441,7 @@ TEST_F(PlanReplayTest, APlannedStepsPeakComesOnTopOfWhatStays) {
   free(stays);
 }
 
-TEST_F(PlanReplayTest, FreesInAnotherOrderLeaveTheAddressesAsTheyAre) {
+TEST_F(PlanReplayTest, FreesInAnotherOrderKeepTheAddresses) {
   learn();
   const Addresses planned = step();
   const auto a = allocate(3_MiB);
@@ -455,20 +455,20 @@ TEST_F(PlanReplayTest, FreesInAnotherOrderLeaveTheAddressesAsTheyAre) {
   EXPECT_EQ((Addresses{a, b, c}), planned);
   EXPECT_EQ(mismatches(), 0U);
   EXPECT_EQ(replayed(), 6U);
-  EXPECT_EQ(heap_->stats().live, 0_B);
+  EXPECT_EQ(heap_->stats().allocated, 0_B);
   EXPECT_EQ(step(), planned);
 }
 
-TEST_F(PlanReplayTest, ABadFreeInAPlannedStepIsRefused) {
+TEST_F(PlanReplayTest, ABadFreeInAPlannedStepIsRejected) {
   learn();
   const auto a = allocate(3_MiB);
   EXPECT_FALSE(heap_->free(a + 512_B));
   EXPECT_TRUE(heap_->free(a));
   EXPECT_FALSE(heap_->free(a));
-  live_.clear();
+  allocated_.clear();
 
   EXPECT_EQ(heap_->stats().bad_frees, 2U);
-  EXPECT_EQ(heap_->stats().live, 0_B);
+  EXPECT_EQ(heap_->stats().allocated, 0_B);
   const auto b = allocate(64_KiB);
   EXPECT_EQ(heap_->find(b + 1_KiB).at, b);
   EXPECT_EQ(mismatches(), 0U);
@@ -525,29 +525,29 @@ class PlanMismatchTest : public PlanReplayTest, public testing::WithParamInterfa
   static constexpr std::size_t kNone = kRequests;
 
   Addresses step_but(std::size_t odd) {
-    std::vector<std::pair<driver::DevicePtr, std::size_t>> live;
+    std::vector<std::pair<driver::DevicePtr, std::size_t>> allocated;
     Addresses all;
     const auto release = [&](std::size_t index) {
-      const auto [at, value] = live[index];
+      const auto [at, value] = allocated[index];
       EXPECT_EQ(*static_cast<const char*>(at.raw()), static_cast<char>(value));
       free(at);
-      live.erase(live.begin() + static_cast<std::ptrdiff_t>(index));
+      allocated.erase(allocated.begin() + static_cast<std::ptrdiff_t>(index));
     };
     for (std::size_t i = 0; i < kRequests; ++i) {
       const auto at = allocate(Bytes{(1 + i * 5 % 7) * 4096 + (i == odd ? 512 : 0)});
       *static_cast<char*>(at.raw()) = static_cast<char>(i);
-      live.emplace_back(at, i);
+      allocated.emplace_back(at, i);
       all.push_back(at);
-      if (i % 2 == 1) release(i % 3 % live.size());
+      if (i % 2 == 1) release(i % 3 % allocated.size());
     }
-    while (!live.empty())
-      release(live.size() - 1);
+    while (!allocated.empty())
+      release(allocated.size() - 1);
     heap_->end_step();
     return all;
   }
 };
 
-TEST_P(PlanMismatchTest, TheStepIsServedOnFromTheHeapAndTheNextOneFromThePlan) {
+TEST_P(PlanMismatchTest, TheHeapServesTheRestOfTheStepAndThePlanTheNext) {
   step_but(kNone);
   step_but(kNone);
   const Addresses planned = step_but(kNone);
@@ -567,17 +567,18 @@ INSTANTIATE_TEST_SUITE_P(AtEachRequest,
                          PlanMismatchTest,
                          testing::Range(std::size_t{0}, std::size_t{8}));
 
-/// Random steps that are mostly the planned one: what is live keeps its bytes, and no two overlap.
-TEST_F(PlanReplayTest, RandomDifferencesNeverGiveOnePlaceTwice) {
+/// Random steps that are mostly the planned one: what is allocated keeps its bytes, and no two
+/// overlap.
+TEST_F(PlanReplayTest, RandomDifferencesNeverReturnOneAddressTwice) {
   constexpr unsigned kSeed = 11;
   SCOPED_TRACE("seed " + std::to_string(kSeed));
   std::mt19937 random(kSeed);
-  std::map<driver::DevicePtr, std::pair<Bytes, char>> live;
+  std::map<driver::DevicePtr, std::pair<Bytes, char>> allocated;
   const auto release = [&](driver::DevicePtr at) {
-    const auto [size, byte] = live.at(at);
+    const auto [size, byte] = allocated.at(at);
     const char* const bytes = static_cast<const char*>(at.raw());
     ASSERT_TRUE(std::all_of(bytes, bytes + size.count(), [b = byte](char c) { return c == b; }));
-    live.erase(at);
+    allocated.erase(at);
     free(at);
   };
   for (int round = 0; round < 300; ++round) {
@@ -588,7 +589,7 @@ TEST_F(PlanReplayTest, RandomDifferencesNeverGiveOnePlaceTwice) {
       const Bytes size{512 * (1 + i * i % 37) + (odd ? 4096 : 0)};
       const auto at = allocate(size);
       const char byte = static_cast<char>(random());
-      ASSERT_TRUE(live.emplace(at, std::pair{size, byte}).second);
+      ASSERT_TRUE(allocated.emplace(at, std::pair{size, byte}).second);
       std::memset(at.raw(), byte, size.count());
       mine.push_back(at);
       const bool late = differs && random() % 6 == 0;
@@ -602,13 +603,13 @@ TEST_F(PlanReplayTest, RandomDifferencesNeverGiveOnePlaceTwice) {
     }
     heap_->end_step();
     ASSERT_EQ(heap_->check(), "");
-    while (!live.empty() && random() % 8 != 0)
-      release(live.begin()->first);
+    while (!allocated.empty() && random() % 8 != 0)
+      release(allocated.begin()->first);
   }
   EXPECT_GT(replayed(), 500U);
   EXPECT_GT(mismatches(), 10U);
-  while (!live.empty())
-    release(live.begin()->first);
+  while (!allocated.empty())
+    release(allocated.begin()->first);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ class HeapPoolsTest : public HeapTest {
   driver::DevicePtr allocate_in(PoolId pool, Bytes size) {
     const auto block = heap_->allocate(size, main_, TagId::kUntagged, pool);
     EXPECT_TRUE(block.ok()) << block.status().message();
-    live_.push_back(block.value());
+    allocated_.push_back(block.value());
     return block.value();
   }
 };
@@ -30,10 +30,10 @@ TEST_F(HeapPoolsTest, SmallBlocksOfTwoPoolsShareNoChunk) {
   static_cast<void>(allocate(1_KiB));
   static_cast<void>(allocate_in(kGraph, 1_KiB));
 
-  EXPECT_EQ(heap_->stats().held, 4_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 4_MiB);
 }
 
-TEST_F(HeapPoolsTest, ABlockSaysWhichPoolItIsIn) {
+TEST_F(HeapPoolsTest, ABlockReportsItsPool) {
   const auto pooled = allocate_in(kGraph, 4_MiB);
 
   EXPECT_EQ(heap_->find(pooled).pool, kGraph);
@@ -41,26 +41,26 @@ TEST_F(HeapPoolsTest, ABlockSaysWhichPoolItIsIn) {
   EXPECT_EQ(heap_->segments()[0].pool, kGraph);
 }
 
-TEST_F(HeapPoolsTest, AReleasedPoolGivesItsFreeChunksBackAtOnce) {
+TEST_F(HeapPoolsTest, AReleasedPoolReleasesItsFreeChunksAtOnce) {
   const auto used = spillway_emulator_used(0);
   free(allocate_in(kGraph, 4_MiB));
   free(allocate_in(kGraph, 1_KiB));
   heap_->release_pool(kGraph);
 
-  EXPECT_EQ(heap_->stats().held, 0_B);
+  EXPECT_EQ(heap_->stats().reserved, 0_B);
   EXPECT_EQ(spillway_emulator_used(0), used);
 }
 
-TEST_F(HeapPoolsTest, AReleasedPoolGivesTheOthersBackAsItsBlocksAreFreed) {
+TEST_F(HeapPoolsTest, AReleasedPoolReleasesOtherChunksAsTheirBlocksAreFreed) {
   const auto first = allocate_in(kGraph, 4_MiB);
   const auto second = allocate_in(kGraph, 2_MiB);
   heap_->release_pool(kGraph);
-  EXPECT_EQ(heap_->stats().held, 6_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 6_MiB);
   free(first);
-  EXPECT_EQ(heap_->stats().held, 2_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 2_MiB);
   free(second);
 
-  EXPECT_EQ(heap_->stats().held, 0_B);
+  EXPECT_EQ(heap_->stats().reserved, 0_B);
 }
 
 TEST_F(HeapPoolsTest, TrimmingLeavesThePoolsThatAreInUseAlone) {
@@ -68,7 +68,7 @@ TEST_F(HeapPoolsTest, TrimmingLeavesThePoolsThatAreInUseAlone) {
   free(allocate(2_MiB));
   heap_->trim_sync();
 
-  EXPECT_EQ(heap_->stats().held, 4_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 4_MiB);
 }
 
 TEST_F(HeapPoolsTest, ReleasingAnotherPoolLeavesThisOneAlone) {
@@ -77,7 +77,7 @@ TEST_F(HeapPoolsTest, ReleasingAnotherPoolLeavesThisOneAlone) {
   heap_->release_pool(PoolId{9});
   heap_->release_pool(PoolId::kShared);
 
-  EXPECT_EQ(heap_->stats().held, 8_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 8_MiB);
 }
 
 TEST_F(HeapPoolsTest, AnAddressOfTheHeapIsKnownWithoutALock) {
@@ -85,7 +85,7 @@ TEST_F(HeapPoolsTest, AnAddressOfTheHeapIsKnownWithoutALock) {
   free(block);
 
   EXPECT_TRUE(heap_->owns(block));
-  EXPECT_FALSE(heap_->owns(driver::DevicePtr(&live_)));
+  EXPECT_FALSE(heap_->owns(driver::DevicePtr(&allocated_)));
   EXPECT_FALSE(heap_->owns(driver::DevicePtr{}));
 }
 

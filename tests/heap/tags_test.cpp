@@ -15,15 +15,15 @@ class HeapTagsTest : public HeapTest {
   }
 };
 
-TEST_F(HeapTagsTest, EveryTagHasBooksOfItsOwn) {
+TEST_F(HeapTagsTest, EveryTagHasItsOwnAccounting) {
   static_cast<void>(allocate(1_MiB + 1_B, main_, TagId{3}));
   static_cast<void>(allocate(2_MiB, side_, TagId{3}));
   static_cast<void>(allocate(4_MiB, main_, TagId{700}));
 
-  EXPECT_EQ(accounting_of(TagId{3}).live, 3_MiB + 512_B);
+  EXPECT_EQ(accounting_of(TagId{3}).allocated, 3_MiB + 512_B);
   EXPECT_EQ(accounting_of(TagId{3}).requested, 3_MiB + 1_B);
   EXPECT_EQ(accounting_of(TagId{3}).blocks, 2U);
-  EXPECT_EQ(accounting_of(TagId{700}).live, 4_MiB);
+  EXPECT_EQ(accounting_of(TagId{700}).allocated, 4_MiB);
   EXPECT_EQ(heap_->tags().size(), 2U);
 }
 
@@ -32,7 +32,7 @@ TEST_F(HeapTagsTest, ATagsPeakIsThatOfItsOwnBlocks) {
   static_cast<void>(allocate(2_MiB, side_, TagId{3}));
   static_cast<void>(allocate(16_MiB));
 
-  EXPECT_EQ(accounting_of(TagId{3}).live, 2_MiB);
+  EXPECT_EQ(accounting_of(TagId{3}).allocated, 2_MiB);
   EXPECT_EQ(accounting_of(TagId{3}).allocated_peak, 8_MiB);
 }
 
@@ -57,17 +57,17 @@ TEST_F(HeapTagsTest, TheBlocksOfATagAreFound) {
   EXPECT_EQ(blocks[0].stream, side_.handle());
 }
 
-TEST_F(HeapTagsTest, ARetaggedBlockIsInItsNewTagsBooks) {
+TEST_F(HeapTagsTest, ARetaggedBlockCountsForItsNewTag) {
   const auto block = allocate(3_MiB, main_, TagId{3});
   static_cast<void>(allocate(1_MiB, main_, TagId{3}));
 
   EXPECT_TRUE(heap_->retag(block + 512_B, TagId{4}));
-  EXPECT_EQ(accounting_of(TagId{3}).live, 1_MiB);
-  EXPECT_EQ(accounting_of(TagId{4}).live, 3_MiB);
+  EXPECT_EQ(accounting_of(TagId{3}).allocated, 1_MiB);
+  EXPECT_EQ(accounting_of(TagId{4}).allocated, 3_MiB);
   EXPECT_EQ(accounting_of(TagId{4}).allocated_peak, 3_MiB);
   EXPECT_EQ(heap_->find(block).tag, TagId{4});
   free(block);
-  EXPECT_EQ(accounting_of(TagId{4}).live, 0_B);
+  EXPECT_EQ(accounting_of(TagId{4}).allocated, 0_B);
   EXPECT_FALSE(heap_->retag(block, TagId{3}));
 }
 

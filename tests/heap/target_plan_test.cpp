@@ -23,10 +23,10 @@ class TargetPlanTest : public HeapTest {
       const auto before = std::exchange(batch_, allocate(batch_size_));
       if (before != driver::DevicePtr{}) free(before);
     }
-    const auto moved = allocate(4_MiB);
+    const auto offloaded = allocate(4_MiB);
     check();
-    heap_->add_fence(moved, fence_);
-    free(moved);
+    heap_->add_fence(offloaded, fence_);
+    free(offloaded);
     const auto kept = allocate(6_MiB);
     const auto more = allocate(last);
     check();
@@ -36,7 +36,7 @@ class TargetPlanTest : public HeapTest {
     check();
     free(more);
     heap_->end_step();
-    return {moved, kept, more, gradient_};
+    return {offloaded, kept, more, gradient_};
   }
 
   void check() const {
@@ -60,11 +60,11 @@ class TargetPlanTest : public HeapTest {
   std::uint64_t mismatches() { return heap_->stats().plan_mismatches; }
 
   Bytes target_;
-  bool checked_ = false;  // the heap, where its blocks are live
+  bool checked_ = false;  // the heap, where its blocks are allocated
   Bytes elsewhere_;       // that another stream needs in each step
   driver::Fence fence_{};
   driver::DevicePtr gradient_{};
-  Bytes batch_size_;  // of what is made at the beginning of each step, before the last one goes
+  Bytes batch_size_;  // allocated at the beginning of each step, before the previous one is freed
   driver::DevicePtr batch_{};
 };
 
@@ -82,11 +82,11 @@ TEST_F(TargetPlanTest, ATargetIsEnoughForStepsToBePlanned) {
   EXPECT_EQ(heap_->check(), "");
 }
 
-TEST_F(TargetPlanTest, WhatThereIsRoomForIsMappedBeforeTheFirstStepOfAPlan) {
+TEST_F(TargetPlanTest, APlanThatFitsIsMappedBeforeItsFirstStep) {
   target_ = 64_MiB;
   steps(2);
   const HeapStats before = heap_->stats();
-  EXPECT_LE(before.held, target_);
+  EXPECT_LE(before.reserved, target_);
 
   step();
 
@@ -94,7 +94,7 @@ TEST_F(TargetPlanTest, WhatThereIsRoomForIsMappedBeforeTheFirstStepOfAPlan) {
   EXPECT_EQ(heap_->stats().driver_allocations, before.driver_allocations);
 }
 
-TEST_F(TargetPlanTest, WhatThereIsNoRoomForAtOnceIsMappedInTimeAlsoAfterAnotherPlan) {
+TEST_F(TargetPlanTest, APlanThatDoesNotFitAtOnceIsMappedDuringItsStep) {
   target_ = 64_MiB;
   steps(4);
   ASSERT_FALSE(heap_->maps_plan());
@@ -112,7 +112,7 @@ TEST_F(TargetPlanTest, WhatThereIsNoRoomForAtOnceIsMappedInTimeAlsoAfterAnotherP
   EXPECT_GT(lazily, 0);
 }
 
-TEST_F(TargetPlanTest, ABatchThatReplacesTheOneBeforeItIsNoDifference) {
+TEST_F(TargetPlanTest, ABatchThatReplacesThePreviousOneMatchesThePlan) {
   target_ = 64_MiB;
   batch_size_ = 2_MiB;
   steps(3);
@@ -128,8 +128,8 @@ TEST_F(TargetPlanTest, ABatchThatReplacesTheOneBeforeItIsNoDifference) {
   EXPECT_EQ(heap_->check(), "");
 }
 
-TEST_F(TargetPlanTest, ABatchAndTheOneBeforeItHaveRoomBesideAPlan) {
-  target_ = 16_MiB;  // 10 live at one time, beside a batch
+TEST_F(TargetPlanTest, APlanLeavesRoomForTwoBatches) {
+  target_ = 16_MiB;  // 10 allocated at one time, beside a batch
   batch_size_ = 4_MiB;
   steps(2);
 
@@ -139,7 +139,7 @@ TEST_F(TargetPlanTest, ABatchAndTheOneBeforeItHaveRoomBesideAPlan) {
   EXPECT_EQ(heap_->check(), "");
 }
 
-TEST_F(TargetPlanTest, WhatTheNextStepFreesIsPlannedToo) {
+TEST_F(TargetPlanTest, BlocksFreedInTheNextStepArePlannedToo) {
   target_ = 64_MiB;
   steps(3);
   const auto gradient = gradient_;
@@ -150,11 +150,11 @@ TEST_F(TargetPlanTest, WhatTheNextStepFreesIsPlannedToo) {
   EXPECT_EQ(mismatches(), 0U);
 }
 
-TEST_F(TargetPlanTest, NoMoreIsHeldThanLivesAtOneTimeWhereTheTargetIsThat) {
+TEST_F(TargetPlanTest, NoMoreThanThePeakIsReservedIfTheTargetIsThePeak) {
   target_ = 10_MiB;
   steps(6);
 
-  EXPECT_EQ(heap_->stats().held, 10_MiB);  // kept and more
+  EXPECT_EQ(heap_->stats().reserved, 10_MiB);  // kept and more
   EXPECT_EQ(mismatches(), 0U);
   EXPECT_EQ(heap_->check(), "");
 }
@@ -173,7 +173,7 @@ TEST_F(TargetPlanTest, WithRoomNoStreamWaitsForACopy) {
   EXPECT_EQ(heap_->check(), "");
 }
 
-TEST_F(TargetPlanTest, WithoutRoomWhoGetsThePlaceWaits) {
+TEST_F(TargetPlanTest, WithoutRoomTheNextUserOfTheAddressWaits) {
   fence_ = stuck_fence();
   target_ = 10_MiB;
   steps(4);
@@ -183,25 +183,25 @@ TEST_F(TargetPlanTest, WithoutRoomWhoGetsThePlaceWaits) {
   step();
 
   EXPECT_GT(heap_->stats().fence_waits, waits);
-  EXPECT_EQ(heap_->stats().held, 10_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 10_MiB);
   EXPECT_EQ(mismatches(), 0U);
 }
 
-TEST_F(TargetPlanTest, AStepThatDiffersGetsThePlansMemoryBeforeTheTargetIsPassed) {
+TEST_F(TargetPlanTest, ADivergingStepUsesThePlansMemoryBeforeTheTargetIsExceeded) {
   target_ = 10_MiB;
   steps(4);
 
   step(8_MiB);
 
   EXPECT_EQ(mismatches(), 1U);
-  EXPECT_LE(heap_->stats().held, 14_MiB);  // what lives: 6 and 8
+  EXPECT_LE(heap_->stats().reserved, 14_MiB);  // what lives: 6 and 8
   EXPECT_EQ(heap_->check(), "");
   steps(4);
-  EXPECT_EQ(heap_->stats().held, 10_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 10_MiB);
   EXPECT_EQ(mismatches(), 1U);
 }
 
-TEST_F(TargetPlanTest, APlanLeavesRoomForWhatTheOneBeforeItHeldBeyondTheTarget) {
+TEST_F(TargetPlanTest, APlanLeavesRoomForTheExcessOfThePreviousPlan) {
   // Room for each block's own place, but not for that of the other stream beside them.
   target_ = 20_MiB;
   elsewhere_ = 8_MiB;
@@ -221,8 +221,8 @@ TEST_F(TargetPlanTest, APlanLeavesRoomForWhatTheOneBeforeItHeldBeyondTheTarget) 
   EXPECT_EQ(heap_->check(), "");
 }
 
-TEST_F(TargetPlanTest, APlanThatIsTooLargeForTheTargetIsReportedOfAndNotFollowed) {
-  target_ = 8_MiB;  // 10 live at one time
+TEST_F(TargetPlanTest, APlanTooLargeForTheTargetIsReportedAndNotFollowed) {
+  target_ = 8_MiB;  // 10 allocated at one time
   steps(2);
   EXPECT_EQ(heap_->take_plan_shortfall(), 2_MiB);
   EXPECT_EQ(heap_->take_plan_shortfall(), 0_B);
@@ -240,7 +240,7 @@ TEST_F(TargetPlanTest, APlanThatIsTooLargeForTheTargetIsReportedOfAndNotFollowed
   EXPECT_GT(replayed(), 0U);
 }
 
-TEST_F(TargetPlanTest, WhereNoPlanFitsOneIsFollowedInTheEnd) {
+TEST_F(TargetPlanTest, IfNoPlanFitsOneIsFollowedInTheEnd) {
   target_ = 8_MiB;
   steps(10);
   EXPECT_EQ(replayed(), 0U);
@@ -250,15 +250,15 @@ TEST_F(TargetPlanTest, WhereNoPlanFitsOneIsFollowedInTheEnd) {
   EXPECT_GT(replayed(), 0U);
 }
 
-TEST_F(TargetPlanTest, WhatAPlanHasToLeaveAndCannotIsReportedOf) {
-  target_ = 18_MiB;  // 10 live at one time, and the other stream has 10 of its own
+TEST_F(TargetPlanTest, ShortfallOfTheSmallestPlanIsReportedAndThePlanFollowed) {
+  target_ = 18_MiB;  // 10 allocated at one time, and the other stream has 10 of its own
   elsewhere_ = 10_MiB;
-  int told = 0;
+  int reported = 0;
   for (int i = 0; i < 16; ++i) {
     step();
-    if (heap_->take_plan_shortfall() == 2_MiB) ++told;
+    if (heap_->take_plan_shortfall() == 2_MiB) ++reported;
   }
-  EXPECT_GT(told, 0);
+  EXPECT_GT(reported, 0);
 
   const std::uint64_t before = replayed();
   steps(16);
@@ -283,7 +283,7 @@ class OneGradientTest : public HeapTest {
   driver::DevicePtr gradient_{};
 };
 
-TEST_F(OneGradientTest, WhatTheNextStepFreesTakesNoRoomWithWhatLiesBesideIt) {
+TEST_F(OneGradientTest, BlocksFreedInTheNextStepWasteNoRoom) {
   for (int i = 0; i < 4; ++i)
     step(3_MiB);
 
@@ -291,7 +291,7 @@ TEST_F(OneGradientTest, WhatTheNextStepFreesTakesNoRoomWithWhatLiesBesideIt) {
   EXPECT_EQ(heap_->stats().plan_replayed, 4U);
 }
 
-TEST_F(TargetPlanTest, WhatLivedOnInThePlaceOfAPlanThatWasGivenUpGoesBackWhenItHasEnded) {
+TEST_F(TargetPlanTest, ABlockInAnAbandonedPlansPagesIsReleasedWhenFreed) {
   target_ = 17_MiB;
   elsewhere_ = 12_MiB;
   int given_up = 0;
@@ -307,7 +307,7 @@ TEST_F(TargetPlanTest, WhatLivedOnInThePlaceOfAPlanThatWasGivenUpGoesBackWhenItH
   EXPECT_GT(given_up, 0);
 }
 
-TEST_F(TargetPlanTest, WhereMemoryRanOutAnotherPlanIsMade) {
+TEST_F(TargetPlanTest, AfterOutOfMemoryANewPlanIsMade) {
   target_ = 10_MiB;
   steps(4);
   heap_->set_limit(10_MiB);
@@ -320,7 +320,7 @@ TEST_F(TargetPlanTest, WhereMemoryRanOutAnotherPlanIsMade) {
   EXPECT_GT(replayed(), before);
 }
 
-TEST_F(TargetPlanTest, ATargetForALaterStepNeedsNoNewHeap) {
+TEST_F(TargetPlanTest, ATargetMayBeSetForALaterStep) {
   steps(4);
   EXPECT_EQ(replayed(), 0U);
 
@@ -348,7 +348,7 @@ TEST_F(TargetPlanTest, StepsWithoutATargetHaveNoPlan) {
 
 /// A step whose blocks fit what lives at one time only where the sixth lies in pages that are
 /// apart.
-TEST_F(TargetPlanTest, ABlockMayLieInPagesThatAreApart) {
+TEST_F(TargetPlanTest, ABlockMayHavePagesThatAreNotAdjacent) {
   const std::vector<std::uint64_t> granules{1, 2, 3, 2, 1, 3, 2, 1, 3};
   const std::vector<std::size_t> freed_before{1, 4, 6, 5, 7, 6, 9, 8, 9};  // that request is made
   Addresses blocks;
@@ -367,11 +367,11 @@ TEST_F(TargetPlanTest, ABlockMayLieInPagesThatAreApart) {
   }
 
   EXPECT_EQ(replayed(), 2 * granules.size());
-  EXPECT_EQ(heap_->stats().held, 14_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 14_MiB);
   EXPECT_GE(blocks[5], *std::min_element(blocks.begin(), blocks.end()) + 14_MiB);
   EXPECT_EQ(heap_->stats().cached, 14_MiB);
   heap_->trim_sync();
-  EXPECT_EQ(heap_->stats().held, 0_B);
+  EXPECT_EQ(heap_->stats().reserved, 0_B);
   EXPECT_EQ(heap_->check(), "");
 }
 

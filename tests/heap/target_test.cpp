@@ -18,25 +18,25 @@ class HeapTargetTest : public HeapTest {
   [[nodiscard]] std::uint64_t waits() const { return heap_->stats().fence_waits; }
 };
 
-TEST_F(HeapTargetTest, UpToItTheHeapGrowsWhereAStreamWouldHaveToWait) {
+TEST_F(HeapTargetTest, UpToTheTargetTheHeapGrowsInsteadOfWaiting) {
   heap_->set_target(16_MiB);
   const auto read = freed_under_a_copy(4_MiB);
 
   EXPECT_NE(allocate(4_MiB), read);
   EXPECT_EQ(waits(), 0U);
-  EXPECT_EQ(heap_->stats().held, 8_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 8_MiB);
 }
 
-TEST_F(HeapTargetTest, BeyondItStreamsWaitBeforeTheHeapGrows) {
+TEST_F(HeapTargetTest, BeyondTheTargetStreamsWaitBeforeTheHeapGrows) {
   heap_->set_target(6_MiB);
   const auto read = freed_under_a_copy(4_MiB);
 
   EXPECT_EQ(allocate(4_MiB), read);
   EXPECT_EQ(waits(), 1U);
-  EXPECT_EQ(heap_->stats().held, 4_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 4_MiB);
 }
 
-TEST_F(HeapTargetTest, MemoryWithoutReadersIsReusedBesideWhatACopyStillReads) {
+TEST_F(HeapTargetTest, MemoryWithoutReadersIsReusedBesideMemoryThatACopyReads) {
   heap_->set_target(16_MiB);
   const auto first = allocate(4_MiB);
   const auto second = allocate(4_MiB);  // beside it
@@ -46,10 +46,10 @@ TEST_F(HeapTargetTest, MemoryWithoutReadersIsReusedBesideWhatACopyStillReads) {
 
   EXPECT_EQ(allocate(4_MiB), second);
   EXPECT_EQ(waits(), 0U);
-  EXPECT_EQ(heap_->stats().held, 8_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 8_MiB);
 }
 
-TEST_F(HeapTargetTest, PiecesSideBySideServeWhatNoneOfThemHolds) {
+TEST_F(HeapTargetTest, AdjacentFreePiecesServeARequestTogether) {
   heap_->set_target(8_MiB);
   const auto first = allocate(4_MiB);
   const auto second = allocate(4_MiB);
@@ -59,10 +59,10 @@ TEST_F(HeapTargetTest, PiecesSideBySideServeWhatNoneOfThemHolds) {
 
   EXPECT_EQ(allocate(8_MiB), first);
   EXPECT_EQ(waits(), 1U);
-  EXPECT_EQ(heap_->stats().held, 8_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 8_MiB);
 }
 
-TEST_F(HeapTargetTest, AnEmptyChunkGoesBackInHoweverManyPiecesItLies) {
+TEST_F(HeapTargetTest, AnEmptyChunkIsReleasedEvenIfItIsSplit) {
   heap_->set_target(16_MiB);
   const auto first = allocate(1_MiB);
   const auto second = allocate(1_MiB);  // of the same 2 MiB
@@ -72,19 +72,19 @@ TEST_F(HeapTargetTest, AnEmptyChunkGoesBackInHoweverManyPiecesItLies) {
 
   heap_->trim_sync();
 
-  EXPECT_EQ(heap_->stats().held, 0_B);
+  EXPECT_EQ(heap_->stats().reserved, 0_B);
 }
 
-TEST_F(HeapTargetTest, ASmallerOneReleasesWhatIsCachedAboveIt) {
+TEST_F(HeapTargetTest, ASmallerTargetReleasesCachedMemoryAboveIt) {
   heap_->set_target(16_MiB);
   free(allocate(12_MiB));
 
   heap_->set_target(8_MiB);
 
-  EXPECT_EQ(heap_->stats().held, 0_B);
+  EXPECT_EQ(heap_->stats().reserved, 0_B);
 }
 
-TEST_F(HeapTargetTest, MemoryGoesBackAFewTimesForATargetHoweverOthersComeBetween) {
+TEST_F(HeapTargetTest, MemoryIsReleasedAFewTimesPerTarget) {
   for (int step = 0; step < 20; ++step) {
     heap_->set_target(step % 2 == 0 ? 2_MiB : 4_MiB);
     free(allocate(12_MiB));
@@ -98,7 +98,7 @@ TEST_F(HeapTargetTest, MemoryGoesBackAFewTimesForATargetHoweverOthersComeBetween
   EXPECT_EQ(heap_->stats().driver_releases, releases);
 }
 
-TEST_F(HeapTargetTest, ANewOneIsTrimmedToHoweverOftenTheOneBeforeItWas) {
+TEST_F(HeapTargetTest, ANewTargetIsTrimmedToRegardlessOfThePreviousOne) {
   heap_->set_target(4_MiB);
   for (int each = 0; each < 8; ++each) {
     free(allocate(8_MiB));
@@ -110,18 +110,18 @@ TEST_F(HeapTargetTest, ANewOneIsTrimmedToHoweverOftenTheOneBeforeItWas) {
 
   heap_->set_target(8_MiB);
 
-  EXPECT_EQ(heap_->stats().held, 0_B);
+  EXPECT_EQ(heap_->stats().reserved, 0_B);
 }
 
-TEST_F(HeapTargetTest, WhatAStepHeldBeyondItGoesWhenTheStepEnds) {
+TEST_F(HeapTargetTest, ExcessReservedMemoryIsReleasedWhenTheStepEnds) {
   heap_->set_target(8_MiB);
   const auto kept = allocate(4_MiB);
   free(allocate(12_MiB));
-  EXPECT_EQ(heap_->stats().held, 16_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 16_MiB);
 
   heap_->end_step();
 
-  EXPECT_EQ(heap_->stats().held, 4_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 4_MiB);
   free(kept);
 }
 
@@ -131,10 +131,10 @@ TEST_F(HeapTargetTest, TheSoftLimitIsKeptBeforeTheHeapGrows) {
   const auto read = freed_under_a_copy(4_MiB);
 
   EXPECT_EQ(allocate(4_MiB), read);
-  EXPECT_EQ(heap_->stats().held, 4_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 4_MiB);
 }
 
-TEST_F(HeapTargetTest, WithoutItPiecesThatLayApartAreStillJoinedBeforeTheHeapGrows) {
+TEST_F(HeapTargetTest, WithoutATargetPiecesAreStillJoinedBeforeTheHeapGrows) {
   heap_->set_target(8_MiB);
   const auto first = allocate(4_MiB);
   const auto second = allocate(4_MiB);
@@ -144,10 +144,10 @@ TEST_F(HeapTargetTest, WithoutItPiecesThatLayApartAreStillJoinedBeforeTheHeapGro
   heap_->set_target(0_B);
 
   EXPECT_EQ(allocate(8_MiB), first);
-  EXPECT_EQ(heap_->stats().held, 8_MiB);
+  EXPECT_EQ(heap_->stats().reserved, 8_MiB);
 }
 
-TEST_F(HeapTargetTest, WithoutItStreamsWait) {
+TEST_F(HeapTargetTest, WithoutATargetStreamsWait) {
   heap_->set_target(16_MiB);
   heap_->set_target(0_B);
   const auto read = freed_under_a_copy(4_MiB);
@@ -156,24 +156,24 @@ TEST_F(HeapTargetTest, WithoutItStreamsWait) {
   EXPECT_EQ(waits(), 1U);
 }
 
-TEST_F(HeapTargetTest, WhatStaysOfATailLeavesNothingOfWhatGoesStranded) {
-  for (const bool tail : {false, true}) {
+TEST_F(HeapTargetTest, PersistentBlocksOfTheOptimizerPhaseStrandNoMemory) {
+  for (const bool optimizing : {false, true}) {
     heap_->set_target(1024_MiB);
     const auto goes = allocate(3_MiB);
-    if (tail) heap_->begin_optimizer_phase();
+    if (optimizing) heap_->begin_optimizer_phase();
     const auto stays = allocate(2_MiB);
     free(goes);
     heap_->end_step();
     heap_->trim_sync();
 
-    EXPECT_EQ(heap_->stats().held, tail ? 2_MiB : 4_MiB);
-    EXPECT_EQ(heap_->stats().stranded, tail ? 0_B : 2_MiB);
+    EXPECT_EQ(heap_->stats().reserved, optimizing ? 2_MiB : 4_MiB);
+    EXPECT_EQ(heap_->stats().stranded, optimizing ? 0_B : 2_MiB);
     free(stays);
     heap_->trim_sync();
   }
 }
 
-TEST_F(HeapTargetTest, ATailEndsWithItsStepOrWithTheNextTarget) {
+TEST_F(HeapTargetTest, TheOptimizerPhaseEndsWithItsStepOrTheNextTarget) {
   heap_->set_target(1024_MiB);
   const auto first = allocate(3_MiB);
   free(first);
@@ -188,7 +188,7 @@ TEST_F(HeapTargetTest, ATailEndsWithItsStepOrWithTheNextTarget) {
   }
 }
 
-TEST_F(HeapTargetTest, AfterATailThatHasLeftNothingNewTailsAreAsTheRestOfTheirSteps) {
+TEST_F(HeapTargetTest, AnOptimizerPhaseWithoutNewPersistentBlocksIsTreatedLikeTheStep) {
   Bytes size = 3_MiB;
   const auto in_optimizer_phase = [&](bool stays) {
     size += 1_MiB;  // so that no step is planned
@@ -208,7 +208,7 @@ TEST_F(HeapTargetTest, AfterATailThatHasLeftNothingNewTailsAreAsTheRestOfTheirSt
   EXPECT_FALSE(in_optimizer_phase(true));
 }
 
-TEST_F(HeapTargetTest, WithFewPagesOrNoTargetATailIsAsTheRestOfTheStep) {
+TEST_F(HeapTargetTest, WithFewPagesOrNoTargetTheOptimizerPhaseIsTreatedLikeTheStep) {
   for (const Bytes target : {0_B, 1022_MiB}) {
     heap_->set_target(target);
     const auto first = allocate(3_MiB);
@@ -219,14 +219,14 @@ TEST_F(HeapTargetTest, WithFewPagesOrNoTargetATailIsAsTheRestOfTheStep) {
   }
 }
 
-TEST_F(HeapTargetTest, WithFewPagesOrNoTargetWhatIsStrandedIsNotSeen) {
+TEST_F(HeapTargetTest, WithFewPagesOrNoTargetStrandedMemoryIsNotReported) {
   for (const Bytes target : {0_B, 30_MiB}) {
     heap_->set_target(target);
     EXPECT_EQ(heap_->stranded_at_target(), std::nullopt);
   }
 }
 
-TEST_F(HeapTargetTest, WhatWasStrandedWhenTheTargetWasSetIsReported) {
+TEST_F(HeapTargetTest, StrandedMemoryIsReportedWhenTheTargetIsSet) {
   const auto goes = allocate(3_MiB);
   allocate(2_MiB);
   free(goes);
@@ -236,7 +236,7 @@ TEST_F(HeapTargetTest, WhatWasStrandedWhenTheTargetWasSetIsReported) {
   EXPECT_EQ(heap_->stranded_at_target(), 2_MiB);  // before it and behind it, in its chunks
 }
 
-TEST_F(HeapTargetTest, PiecesOfAChunkWithoutALiveBlockAreNotStranded) {
+TEST_F(HeapTargetTest, PiecesOfAChunkWithoutAnAllocatedBlockAreNotStranded) {
   heap_->set_target(16_MiB);
   const auto first = allocate(3_MiB);
   const auto second = allocate(3_MiB);

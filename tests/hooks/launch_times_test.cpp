@@ -46,24 +46,24 @@ class LaunchTimesTest : public Watched {
 
   /// The stream of a launch by the function `id`, which takes the stream itself.
   template <typename Parameters>
-  std::uint64_t told(CUpti_CallbackId id, CUstream stream) {
+  std::uint64_t reported_stream(CUpti_CallbackId id, CUstream stream) {
     Parameters parameters{};
     parameters.hStream = stream;
-    return told_of(id, &parameters);
+    return reported_stream_of(id, &parameters);
   }
 
   /// The same for a function that takes a configuration.
   template <typename Parameters>
-  std::uint64_t told_configured(CUpti_CallbackId id, CUstream stream) {
+  std::uint64_t reported_stream_configured(CUpti_CallbackId id, CUstream stream) {
     CUlaunchConfig configuration{};
     configuration.hStream = stream;
     Parameters parameters{};
     parameters.config = &configuration;
-    return told_of(id, &parameters);
+    return reported_stream_of(id, &parameters);
   }
 
  private:
-  std::uint64_t told_of(CUpti_CallbackId id, const void* parameters) {
+  std::uint64_t reported_stream_of(CUpti_CallbackId id, const void* parameters) {
     cupti_.make({id, parameters, "kernel", device_.context});
     const auto launches = taken();
     return launches.size() == 1 ? launches[0].stream : 0;
@@ -135,22 +135,22 @@ TEST_F(LaunchTimesTest, TheNameIsCopied) {
   EXPECT_EQ(launches[1].name, "kernel");
 }
 
-TEST_F(LaunchTimesTest, EveryLaunchFunctionTellsItsStream) {
+TEST_F(LaunchTimesTest, EveryLaunchFunctionReportsItsStream) {
   ASSERT_TRUE(start().ok());
 
   const std::uint64_t stream = number(stream_);
-  EXPECT_EQ(told<cuLaunchKernel_ptsz_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz, stream_),
+  EXPECT_EQ(reported_stream<cuLaunchKernel_ptsz_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz, stream_),
             stream);
-  EXPECT_EQ(told<cuLaunchCooperativeKernel_params>(
+  EXPECT_EQ(reported_stream<cuLaunchCooperativeKernel_params>(
                 CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel, stream_),
             stream);
-  EXPECT_EQ(told<cuLaunchCooperativeKernel_ptsz_params>(
+  EXPECT_EQ(reported_stream<cuLaunchCooperativeKernel_ptsz_params>(
                 CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz, stream_),
             stream);
   EXPECT_EQ(
-      told_configured<cuLaunchKernelEx_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, stream_),
+      reported_stream_configured<cuLaunchKernelEx_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, stream_),
       stream);
-  EXPECT_EQ(told_configured<cuLaunchKernelEx_ptsz_params>(
+  EXPECT_EQ(reported_stream_configured<cuLaunchKernelEx_ptsz_params>(
                 CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz, stream_),
             stream);
 }
@@ -159,12 +159,12 @@ TEST_F(LaunchTimesTest, NoStreamIsTheThreadsOwnWhereTheDriverTakesItSo) {
   ASSERT_TRUE(start().ok());
 
   const std::uint64_t own = number(CU_STREAM_PER_THREAD);
-  EXPECT_EQ(told<cuLaunchKernel_ptsz_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz, nullptr),
+  EXPECT_EQ(reported_stream<cuLaunchKernel_ptsz_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz, nullptr),
             own);
-  EXPECT_EQ(told<cuLaunchCooperativeKernel_ptsz_params>(
+  EXPECT_EQ(reported_stream<cuLaunchCooperativeKernel_ptsz_params>(
                 CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz, nullptr),
             own);
-  EXPECT_EQ(told_configured<cuLaunchKernelEx_ptsz_params>(
+  EXPECT_EQ(reported_stream_configured<cuLaunchKernelEx_ptsz_params>(
                 CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz, nullptr),
             own);
   launch_on(nullptr, "on the default stream");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// When launches are watched, and that nothing of it reaches the program.
+// When launches are watched, and that the program does not notice.
 #include "hooks/launch_watch.h"
 
 #include "hooks/launch_sites.h"

@@ -16,15 +16,15 @@ extern NvtxInitializeInjectionNvtxFunc_t InitializeInjectionNvtx2_fnptr;
 namespace spillway::hooks {
 namespace {
 
-thread_local std::vector<std::string> told;
+thread_local std::vector<std::string> reported;
 thread_local std::vector<const void*> domains;
 
 const RangeListener kListener{[](const void* domain, const char* name) {
-                                told.push_back(std::string("+") + name);
+                                reported.push_back(std::string("+") + name);
                                 domains.push_back(domain);
                               },
                               [](const void* domain) {
-                                told.emplace_back("-");
+                                reported.emplace_back("-");
                                 domains.push_back(domain);
                               }};
 
@@ -35,7 +35,7 @@ class NvtxTest : public testing::Test {
   void SetUp() override {
     InitializeInjectionNvtx2_fnptr = attach_to_nvtx;
     set_range_listener(&kListener);
-    told.clear();
+    reported.clear();
     domains.clear();
   }
 
@@ -47,12 +47,12 @@ TEST_F(NvtxTest, RangesAreReportedInOrderWithTheirDepth) {
   EXPECT_EQ(nvtxRangePushA("inner"), 1);
   EXPECT_EQ(nvtxRangePop(), 1);
   EXPECT_EQ(nvtxRangePop(), 0);
-  EXPECT_EQ(told, (Words{"+outer", "+inner", "-", "-"}));
+  EXPECT_EQ(reported, (Words{"+outer", "+inner", "-", "-"}));
 }
 
-TEST_F(NvtxTest, APopWithoutAPushIsNotTold) {
+TEST_F(NvtxTest, APopWithoutAPushIsNotReported) {
   EXPECT_LT(nvtxRangePop(), 0);
-  EXPECT_TRUE(told.empty());
+  EXPECT_TRUE(reported.empty());
 }
 
 TEST_F(NvtxTest, DescribedAndRegisteredNamesAreRead) {
@@ -67,7 +67,7 @@ TEST_F(NvtxTest, DescribedAndRegisteredNamesAreRead) {
   range.message.registered = nvtxDomainRegisterStringA(domain, "registered");
   nvtxDomainRangePushEx(domain, &range);
   nvtxRangePushW(L"wide");
-  EXPECT_EQ(told, (Words{"+described", "+registered", "+"}));
+  EXPECT_EQ(reported, (Words{"+described", "+registered", "+"}));
   nvtxRangePop();
   nvtxRangePop();
   nvtxDomainRangePop(domain);
@@ -90,7 +90,7 @@ TEST_F(NvtxTest, EachThreadHasStacksOfItsOwn) {
   nvtxRangePushA("here");
   std::thread([] {
     EXPECT_LT(nvtxRangePop(), 0);
-    EXPECT_TRUE(told.empty());
+    EXPECT_TRUE(reported.empty());
   }).join();
   EXPECT_EQ(nvtxRangePop(), 0);
 }
@@ -99,7 +99,7 @@ TEST_F(NvtxTest, WithoutAListenerNothingIsReported) {
   set_range_listener(nullptr);
   EXPECT_EQ(nvtxRangePushA("unheard"), 0);
   EXPECT_EQ(nvtxRangePop(), 0);
-  EXPECT_TRUE(told.empty());
+  EXPECT_TRUE(reported.empty());
 }
 
 TEST_F(NvtxTest, AnNvtxThatIsNotUnderstoodGoesOnWithout) {

@@ -12,7 +12,7 @@ from check_exports import differences, listed
 SCRIPT = """
 {
   global:
-    spillway_a; /* the door */
+    spillway_a; /* the entry point */
     cuda*;
   local: *;
 };

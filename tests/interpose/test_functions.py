@@ -78,7 +78,7 @@ VALUES = {
     "cudaIpcEventHandle_t": (8, [0] * 8),
 }
 SIZES = ("bytesize", "ByteCount", "size", "count", "N", "length", "minBytesToKeep")
-#: Functions that tell of no memory; their counts are of other things.
+#: Functions that concern no memory; their counts have other meanings.
 NO_BYTES = ("PoolSet", "Value", "Launch", "GraphInstantiate")
 #: What the headers call memory and handles that a call is about; the first of them is reported.
 ADDRESSES = {
@@ -181,8 +181,8 @@ def expected_address(function: Wrapped) -> int:
     return 0
 
 
-def told(stream: int, path: Path) -> list[tuple[str, str, int, int, int]]:
-    """What a trace tells when every wrapped function is called once: symbol, next, address, bytes, stream."""
+def traced(stream: int, path: Path) -> list[tuple[str, str, int, int, int]]:
+    """The trace of one call of every wrapped function: symbol, next, address, bytes, stream."""
     calls = [
         (each.symbol, [value_of(each, place, stream) for place in range(len(each.parameters))])
         for each in wrapped()
@@ -260,9 +260,9 @@ def test_every_wrapped_function_is_reported_with_its_address_bytes_and_stream(
         (each.symbol, expected_address(each), expected_bytes(each), expected_stream(each, stream))
         for each in calls
     ]
-    found = [(name, *rest) for name, _, *rest in told(stream, tmp_path / "trace")]
+    found = [(name, *rest) for name, _, *rest in traced(stream, tmp_path / "trace")]
     wrong = [pair for pair in zip(found, expected, strict=True) if pair[0] != pair[1]]
-    assert not wrong, "\n".join(f"told {each}, expected {other}" for each, other in wrong)
+    assert not wrong, "\n".join(f"traced {each}, expected {other}" for each, other in wrong)
     assert len(found) > 400
 
 

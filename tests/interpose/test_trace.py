@@ -49,8 +49,8 @@ def test_calls_are_reported_with_kind_size_stream_thread_and_result(tmp_path: Pa
     path = tmp_path / "trace"
     stream = int(python(WORK, SHIM, EMULATOR, SPILLWAY_PRELOAD_TRACE=path, **EMULATED))
     trace = read_preload_trace(path)
-    told = [(call.function, call.kind, call.bytes, call.result) for call in trace.calls]
-    assert told == [
+    reported = [(call.function, call.kind, call.bytes, call.result) for call in trace.calls]
+    assert reported == [
         ("cudaMalloc", "allocate", 1 << 20, 0),
         ("cudaStreamCreate", "stream_create", 0, 0),
         ("cudaHostAlloc", "host_allocate", 4096, 0),
@@ -151,8 +151,10 @@ driver.cuMemcpy2DUnaligned_v2(box)
 driver.cuMemFree_v2(at)
 """
     python(body, SHIM, SPILLWAY_PRELOAD_TRACE=path)
-    told = [(call.function, call.address, call.bytes, call.stream) for call in read_preload_trace(path).calls]
-    assert told == [
+    reported = [
+        (call.function, call.address, call.bytes, call.stream) for call in read_preload_trace(path).calls
+    ]
+    assert reported == [
         ("cuMemAlloc_v2", 4096, 512, 0),
         ("cuLaunchKernel", 7, 0, 5),
         ("cuMemsetD32_v2", 4096, 64, 0),
@@ -184,7 +186,7 @@ print(child)
     assert len(trace.calls) == 1 and list(tmp_path.iterdir()) == [path]
 
 
-def test_a_description_of_a_copy_tells_its_direction(tmp_path: Path) -> None:
+def test_a_description_of_a_copy_has_its_direction(tmp_path: Path) -> None:
     path = tmp_path / "trace"
     python(
         f"""
@@ -308,22 +310,22 @@ def test_what_is_no_trace_is_one_clear_error(tmp_path: Path) -> None:
     part = data[: 40 + names] + struct.pack("<IIiIQQ", 1, 25, 7, 0, 1, 1) + b"x"
     end = struct.pack("<II", 2, 5) + bytes(5)
     cases = {
-        "empty": (b"", "no trace"),
-        "other": (b"SPILLTRC" + bytes(64), "no trace"),
-        "newer": (newer, "version 9"),
-        "wider": (data[:36] + struct.pack("<I", 48) + data[40:], "calls of 48 bytes, 40 are known"),
-        "cut": (data[:100], "ends in its header"),
-        "section": (section, "77 is no kind of section"),
-        "part of a call": (part, "a section of 25 bytes"),
-        "end": (data[: 40 + names] + end, "a section of 5 bytes"),
-        "more": (data + end, "goes on behind its end"),
+        "empty": (b"", "not a trace"),
+        "other": (b"SPILLTRC" + bytes(64), "not a trace"),
+        "newer": (newer, "format 9"),
+        "wider": (data[:36] + struct.pack("<I", 48) + data[40:], "48 bytes instead of 40"),
+        "cut": (data[:100], "header"),
+        "section": (section, "kind 77"),
+        "part of a call": (part, r"byte \d+ .*size 25"),
+        "end": (data[: 40 + names] + end, r"byte \d+ .*size 5"),
+        "more": (data + end, f"byte {len(data)} "),
     }
     for name, (content, message) in cases.items():
         file = tmp_path / name
         file.write_bytes(content)
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=f"{file}: .*{message}"):
             read_preload_trace(file)
-    with pytest.raises(ValueError, match="No such file"):
+    with pytest.raises(ValueError, match=f"{tmp_path / 'missing'}: "):
         is_preload_trace(tmp_path / "missing")
 
 
@@ -343,7 +345,7 @@ def test_the_command_shows_it(tmp_path: Path) -> None:
         check=False,
     )
     assert (failed.returncode, failed.stdout) == (2, "")
-    assert failed.stderr == f"spillway trace: {broken}: no trace of the preload library\n"
+    assert failed.stderr.startswith(f"spillway trace: {broken}: ") and failed.stderr.count("\n") == 1
 
 
 def test_what_torch_allocates_is_in_the_trace(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def check(root: Path, path: str, *includes: str) -> subprocess.CompletedProcess[
     [
         ("allocator/heap/b.h", '"allocator/plan/a.h"'),  # to the right
         ("allocator/plan/b.h", '"allocator/driver/a.h"'),  # a pure stage and CUDA
-        ("allocator/heap/b.h", "<cuda.h>"),  # past the one door
+        ("allocator/heap/b.h", "<cuda.h>"),  # not through the one entry point
         ("allocator/runtime/b.cpp", "<torch/extension.h>"),
         ("allocator/abi/b.cpp", '"torch_glue/a.h"'),
         ("interpose/b.cpp", '"torch_glue/a.h"'),

@@ -9,7 +9,7 @@ namespace {
 using namespace literals;
 using Levels = std::vector<std::uint64_t>;
 
-TEST(AllocationCurveTest, ItHasWhatIsLiveAfterEachEvent) {
+TEST(AllocationCurveTest, TheCurveHasTheAllocatedBytesAfterEachEvent) {
   AllocationCurve curve;
   curve.begin(7, 100_B);
   curve.born(50_B);
@@ -17,12 +17,12 @@ TEST(AllocationCurveTest, ItHasWhatIsLiveAfterEachEvent) {
 
   const StepCurve step = curve.end();
 
-  EXPECT_EQ(step.live, (Levels{100, 150, 130}));
+  EXPECT_EQ(step.allocated, (Levels{100, 150, 130}));
   EXPECT_EQ(step.peak(), 150_B);
   EXPECT_FALSE(curve.on());
 }
 
-TEST(AllocationCurveTest, AStorageIsAwayFromItsDeathUntilItIsThereAgain) {
+TEST(AllocationCurveTest, AStorageIsOffloadedFromItsFreeUntilItIsPresentAgain) {
   AllocationCurve curve;
   curve.begin(7, 100_B);
   curve.watch(7, 0x1000, 3);
@@ -40,7 +40,7 @@ TEST(AllocationCurveTest, AStorageIsAwayFromItsDeathUntilItIsThereAgain) {
   EXPECT_EQ(step.absences[0].bytes, 40U);
 }
 
-TEST(AllocationCurveTest, APartThatIsThereAgainLeavesTheRestAway) {
+TEST(AllocationCurveTest, APartialFetchLeavesTheRestOffloaded) {
   AllocationCurve curve;
   curve.begin(7, 100_B);
   curve.watch(7, 0x1000, 3);
@@ -60,7 +60,7 @@ TEST(AllocationCurveTest, APartThatIsThereAgainLeavesTheRestAway) {
   EXPECT_EQ(absences, (std::vector<Levels>{{1, 2, 40}, {2, 3, 25}, {3, 4, 40}}));
 }
 
-TEST(AllocationCurveTest, WhatNeverIsFetchedIsAwayUntilTheEnd) {
+TEST(AllocationCurveTest, AStorageNeverFetchedIsOffloadedUntilTheEnd) {
   AllocationCurve curve;
   curve.begin(7, 100_B);
   curve.watch(7, 0x1000, 0);
@@ -69,7 +69,7 @@ TEST(AllocationCurveTest, WhatNeverIsFetchedIsAwayUntilTheEnd) {
   const StepCurve step = curve.end();
 
   ASSERT_EQ(step.absences.size(), 1U);
-  EXPECT_EQ(step.absences[0].to, step.live.size());
+  EXPECT_EQ(step.absences[0].to, step.allocated.size());
 }
 
 TEST(AllocationCurveTest, ReportsOnAnotherStepAreIgnored) {
@@ -81,7 +81,7 @@ TEST(AllocationCurveTest, ReportsOnAnotherStepAreIgnored) {
   EXPECT_TRUE(curve.end().absences.empty());
 }
 
-TEST(AllocationCurveTest, WhatIsAskedForIsReportedWithItsPlaceAndWhatItIsFor) {
+TEST(AllocationCurveTest, UsesAreReportedWithTheirEventAndProduct) {
   AllocationCurve curve;
   curve.begin(7, 100_B);
   curve.born(50_B);
@@ -92,13 +92,13 @@ TEST(AllocationCurveTest, WhatIsAskedForIsReportedWithItsPlaceAndWhatItIsFor) {
 
   std::vector<Levels> asks;
   for (const StepCurve::Ask& ask : curve.end().asks)
-    asks.push_back({ask.storage, ask.place, ask.product});
+    asks.push_back({ask.storage, ask.event, ask.product});
   EXPECT_EQ(asks, (std::vector<Levels>{{3, 1, 4}, {4, 2, StepCurve::Ask::kNoProduct}}));
 }
 
-TEST(AllocationCurveTest, AStepIsReportedSoFarAsIfItEndedThereAndGoesOn) {
+TEST(AllocationCurveTest, AStepSoFarIsReportedAsIfItEndedAndContinues) {
   AllocationCurve curve;
-  EXPECT_TRUE(curve.so_far().live.empty());
+  EXPECT_TRUE(curve.so_far().allocated.empty());
   curve.begin(7, 100_B);
   curve.watch(7, 0x1000, 3);
   curve.died(0x1000, 40_B);
@@ -108,16 +108,16 @@ TEST(AllocationCurveTest, AStepIsReportedSoFarAsIfItEndedThereAndGoesOn) {
   curve.present(7, 3);
   const StepCurve whole = curve.end();
 
-  EXPECT_EQ(so_far.live, (Levels{100, 60}));
-  EXPECT_EQ(so_far.tail, 2u);
+  EXPECT_EQ(so_far.allocated, (Levels{100, 60}));
+  EXPECT_EQ(so_far.optimizer_begin, 2u);
   ASSERT_EQ(so_far.absences.size(), 1u);
   EXPECT_EQ(so_far.absences[0].to, 2u);
-  EXPECT_EQ(whole.live, (Levels{100, 60, 100}));
+  EXPECT_EQ(whole.allocated, (Levels{100, 60, 100}));
   EXPECT_EQ(whole.absences.size(), 1u);
-  EXPECT_TRUE(curve.so_far().live.empty());
+  EXPECT_TRUE(curve.so_far().allocated.empty());
 }
 
-TEST(AllocationCurveTest, WhatComesAfterTheBackwardPassCountsOnlyWhereItIsTheOptimizers) {
+TEST(AllocationCurveTest, EventsAfterTheBackwardPassCountOnlyInTheOptimizerPhase) {
   for (const bool optimized : {true, false}) {
     AllocationCurve curve;
     curve.begin(7, 100_B);
@@ -130,8 +130,8 @@ TEST(AllocationCurveTest, WhatComesAfterTheBackwardPassCountsOnlyWhereItIsTheOpt
 
     const StepCurve step = curve.end(optimized);
 
-    EXPECT_EQ(step.live, optimized ? (Levels{100, 60, 960}) : (Levels{100, 60}));
-    EXPECT_EQ(step.absences.front().to, step.live.size());
+    EXPECT_EQ(step.allocated, optimized ? (Levels{100, 60, 960}) : (Levels{100, 60}));
+    EXPECT_EQ(step.absences.front().to, step.allocated.size());
     EXPECT_EQ(step.optimizer_phase_peak(), optimized ? 960_B : 0_B);
   }
 }
@@ -143,19 +143,19 @@ TEST(AllocationCurveTest, AnAllocatorMayCorrectTheLastLevel) {
   curve.settle(170_B);
   curve.born(1_B);
 
-  EXPECT_EQ(curve.end().live, (Levels{100, 170, 171}));
+  EXPECT_EQ(curve.end().allocated, (Levels{100, 170, 171}));
 }
 
-TEST(AllocationCurveTest, WhatAStorageTakesWhileItIsComputedIsCountedBesidesWhatIsThereThen) {
+TEST(AllocationCurveTest, TemporaryMemoryOfARecomputationIsCountedSeparately) {
   AllocationCurve curve;
   curve.begin(7, 100_B);
-  const std::size_t since = curve.place();
+  const std::size_t since = curve.event();
   curve.born(30_B);  // on the way
   curve.born(50_B);  // the result
   curve.died(1, 30_B);
   curve.computed(7, 2, since);
   curve.computed(6, 4, since);  // of another step
-  curve.computed(7, 2, curve.place());
+  curve.computed(7, 2, curve.event());
 
   EXPECT_EQ(curve.end().besides, (Levels{0, 0, 30}));
 }

@@ -77,7 +77,7 @@ std::string encoded(const Trace& trace) {
   return encoder.bytes();
 }
 
-TEST(TraceTest, WhatIsWrittenIsRead) {
+TEST(TraceTest, TheReaderReturnsTheWrittenEvents) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   for (unsigned round = 0; round < 50; ++round) {
@@ -161,7 +161,7 @@ TEST(TraceTest, UnknownRecordsAreRefused) {
   EXPECT_NE(refusal(beginning() + "\x09").find("unknown record 9"), std::string::npos);
 }
 
-TEST(TraceTest, BlocksThatAreNotLiveAreRefused) {
+TEST(TraceTest, EventsOfBlocksThatAreNotAllocatedAreRejected) {
   TraceEncoder encoder(DeviceId{0}, 2_MiB);
   encoder.add(allocate(0, 0, 1_KiB));
   encoder.add(of_block(Kind::kFree, 1, 0));

@@ -62,7 +62,7 @@ MODES = {
 
 
 def not_leaves(tree):
-    """The same tensors as results of an operator: parameters are kept, and tell nothing."""
+    """The same tensors as results of an operator: parameters are kept and not informative."""
     return tree_map(lambda t: t * 1 if isinstance(t, torch.Tensor) and t.requires_grad else t, tree)
 
 

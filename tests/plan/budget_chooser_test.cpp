@@ -15,14 +15,14 @@ namespace {
 
 using namespace literals;
 
-TEST(BudgetChooserTest, ANewShapeMovesEverythingAndAKnownOneAsLittleAsIsEnough) {
+TEST(BudgetChooserTest, ANewShapeOffloadsEverythingAndAKnownOneTheMinimum) {
   BudgetChooser chooser(1200_B);
 
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, true}));
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
 }
 
-TEST(BudgetChooserTest, WhatStepsHoldIsThoughtFromTheFirstPlanOn) {
+TEST(BudgetChooserTest, ReservedBytesArePredictedFromTheFirstPlanOn) {
   BudgetChooser chooser(1200_B);
   step(chooser, {100, 100, 100}, 1000);
   EXPECT_EQ(chooser.reserved_following_plans(), 0_B);
@@ -34,7 +34,7 @@ TEST(BudgetChooserTest, WhatStepsHoldIsThoughtFromTheFirstPlanOn) {
   EXPECT_EQ(chooser.reserved_following_plans(), 1200_B);
 }
 
-TEST(BudgetChooserTest, WhatAPlannedStepTookIsReportedAndChangesNothing) {
+TEST(BudgetChooserTest, TheMeasuredTimeOfAPlannedStepIsReportedAndChangesNoPlan) {
   BudgetChooser chooser(1300_B);
   step(chooser, {100, 100, 100}, 1000);
   chooser.time(even_times(7));
@@ -62,7 +62,7 @@ StepTimes marked_times(std::size_t storages, double seconds) {
   return times;
 }
 
-/// Three storages that were recorded at two seconds for each place.
+/// Three storages that were recorded at two seconds for each event.
 BudgetChooser recorded_chooser() {
   BudgetChooser chooser(1200_B);
   step(chooser, {100, 100, 100}, 1000);
@@ -71,7 +71,7 @@ BudgetChooser recorded_chooser() {
   return chooser;
 }
 
-/// The next one of that kind has taken so long, and another one follows.
+/// Reports the duration of the last step and runs another one.
 void measure(BudgetChooser& chooser, double seconds) {
   chooser.time(marked_times(3, seconds));
   step(chooser, {100, 100, 100}, 1000);
@@ -81,7 +81,7 @@ double predicted(const BudgetChooser& chooser) {
   return chooser.planned_last()->plan.timing.compute;
 }
 
-TEST(BudgetChooserTest, PlannedStepsAreMeasuredUntilTheySayNothingNew) {
+TEST(BudgetChooserTest, PlannedStepsAreMeasuredUntilTheirTimesSettle) {
   BudgetChooser chooser = recorded_chooser();
   int measured = 0;
   for (int steps = 0; steps < 30; ++steps) {
@@ -94,11 +94,11 @@ TEST(BudgetChooserTest, PlannedStepsAreMeasuredUntilTheySayNothingNew) {
     measure(chooser, 1);
   }
 
-  EXPECT_EQ(measured, 6);  // three were quicker than was recorded, and three said nothing new
+  EXPECT_EQ(measured, 6);  // three were faster than recorded, and three changed nothing
   EXPECT_EQ(predicted(chooser), 7);
 }
 
-TEST(BudgetChooserTest, WhatAPlannedStepOfAnotherRegionMeasuredSaysNothing) {
+TEST(BudgetChooserTest, TimesOfAPlannedStepOfAnotherRegionAreIgnored) {
   BudgetChooser chooser = recorded_chooser();
   measure(chooser, 1);
   measure(chooser, 1);
@@ -111,7 +111,7 @@ TEST(BudgetChooserTest, WhatAPlannedStepOfAnotherRegionMeasuredSaysNothing) {
   EXPECT_EQ(predicted(chooser), 7);
 }
 
-TEST(BudgetChooserTest, WhatAStepWithUnsettledMemoryMeasuredSaysNothing) {
+TEST(BudgetChooserTest, TimesOfAStepWithUnsettledMemoryAreIgnored) {
   BudgetChooser chooser = recorded_chooser();
   measure(chooser, 1);
 
@@ -126,7 +126,7 @@ TEST(BudgetChooserTest, WhatAStepWithUnsettledMemoryMeasuredSaysNothing) {
   EXPECT_EQ(predicted(chooser), 7);
 }
 
-TEST(BudgetChooserTest, AStepTakesTheMedianOfWhatTheLastNineThatFollowedItsPlanTook) {
+TEST(BudgetChooserTest, TheTimeOfAStepIsTheMedianOfTheLastNineThatFollowedItsPlan) {
   BudgetChooser chooser(1300_B);
   step(chooser, {100, 100, 100}, 1000);
   chooser.time(even_times(7));
@@ -139,7 +139,7 @@ TEST(BudgetChooserTest, AStepTakesTheMedianOfWhatTheLastNineThatFollowedItsPlanT
   EXPECT_EQ(chooser.planned_last()->seconds, 5);
 }
 
-TEST(BudgetChooserTest, AStepThatIsTimedAfterLaterOnesHaveEndedCountsForThePlanThatItFollowed) {
+TEST(BudgetChooserTest, AStepTimedLateCountsForThePlanThatItFollowed) {
   BudgetChooser chooser(1300_B);
   step(chooser, {100, 100, 100}, 1000);
   chooser.time(even_times(7));
@@ -157,7 +157,7 @@ TEST(BudgetChooserTest, AStepThatIsTimedAfterLaterOnesHaveEndedCountsForThePlanT
   EXPECT_EQ(chooser.planned_last()->seconds, 4);
 }
 
-TEST(BudgetChooserTest, OfMoreShapesThanAreRememberedTheOneUsedLeastRecentlyIsRecordedAgain) {
+TEST(BudgetChooserTest, TheLeastRecentlyUsedShapeIsForgottenFirst) {
   BudgetChooser chooser(1250_B);
   const auto shape = [](std::uint64_t each) {
     return std::vector<std::uint64_t>{100 + each, 100, 100};
@@ -175,7 +175,7 @@ TEST(BudgetChooserTest, OfMoreShapesThanAreRememberedTheOneUsedLeastRecentlyIsRe
   EXPECT_FALSE(is_recorded(100));
 }
 
-TEST(BudgetChooserTest, WhatAStepOfAnotherShapeOrOfAnotherRegionTookSaysNothing) {
+TEST(BudgetChooserTest, DurationsOfAnotherShapeOrRegionAreIgnored) {
   BudgetChooser chooser(1300_B);
   step(chooser, {100, 100, 100}, 1000);
   chooser.time(even_times(7));
@@ -198,7 +198,7 @@ TEST(BudgetChooserTest, WhatAStepOfAnotherShapeOrOfAnotherRegionTookSaysNothing)
   EXPECT_EQ(chooser.planned_last()->seconds, 7);
 }
 
-TEST(BudgetChooserTest, AStepThatNeededMoreThanTheBudgetIsPlannedWithThatMuchLess) {
+TEST(BudgetChooserTest, AfterAStepExceedsTheBudgetPlansLeaveTheExcessFree) {
   BudgetChooser chooser(1200_B);
   step(chooser, {100, 100, 100}, 1000);
   ASSERT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
@@ -207,14 +207,14 @@ TEST(BudgetChooserTest, AStepThatNeededMoreThanTheBudgetIsPlannedWithThatMuchLes
   chooser.choose(100_B, 1000_B);
   chooser.choose(100_B, 1000_B);
   StepCurve over = nested({100, 100, 100}, 1000);
-  over.live[3] = 1250;
+  over.allocated[3] = 1250;
   chooser.end_step(over);
 
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, true}));
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, false}));
 }
 
-TEST(BudgetChooserTest, WhatCanBeRecomputedIsAnotherShapeThanWhatCannot) {
+TEST(BudgetChooserTest, RecomputableStoragesMakeAnotherShape) {
   BudgetChooser chooser(2000_B);
   step(chooser, {100, 100}, 1000);
   step(chooser, {100, 100}, 1000);
@@ -223,7 +223,7 @@ TEST(BudgetChooserTest, WhatCanBeRecomputedIsAnotherShapeThanWhatCannot) {
   EXPECT_FALSE(chooser.planned());
 }
 
-TEST(BudgetChooserTest, WhatMovesIsFetchedAsEarlyAsThereIsRoom) {
+TEST(BudgetChooserTest, OffloadedStoragesAreFetchedAsEarlyAsThereIsRoom) {
   BudgetChooser chooser(1350_B);
   for (int steps = 0; steps < 2; ++steps) {
     step(chooser, {100, 100, 100, 100, 100}, 1000);
@@ -233,7 +233,7 @@ TEST(BudgetChooserTest, WhatMovesIsFetchedAsEarlyAsThereIsRoom) {
   for (int storage = 0; storage < 5; ++storage)
     chooser.choose(100_B, 1000_B);
 
-  // The first two have moved: each comes once one of those that were kept has been used and gone.
+  // The first two are offloaded: each is fetched once a resident one has been used and freed.
   std::vector<std::size_t> due;
   for (std::size_t wanted = 5; wanted-- > 0;)
     for (const std::size_t each : chooser.due_with(wanted)) {
@@ -243,7 +243,7 @@ TEST(BudgetChooserTest, WhatMovesIsFetchedAsEarlyAsThereIsRoom) {
   EXPECT_EQ(due, (std::vector<std::size_t>{1, 0}));
 }
 
-TEST(BudgetChooserTest, WithATimeLimitAsLittleIsKeptAsTheTimeAllows) {
+TEST(BudgetChooserTest, WithATimeLimitAsLittleIsResidentAsTheTimeAllows) {
   BudgetChooser quick(2000_B, 1.0);
   BudgetChooser slow(2000_B, 100);
   for (BudgetChooser* chooser : {&quick, &slow}) {
@@ -262,7 +262,7 @@ TEST(BudgetChooserTest, WithATimeLimitAsLittleIsKeptAsTheTimeAllows) {
   EXPECT_NE(free_moves, (std::vector{true, true, true}));
 }
 
-TEST(BudgetChooserTest, AStepThatBeginsAsTheOneThatItReplacesIsKnownNext) {
+TEST(BudgetChooserTest, AStepThatBeginsLikeTheOneItReplacesIsKnownNext) {
   BudgetChooser chooser(1200_B);
   for (std::uint64_t last = 1; last <= 256; ++last)
     step(chooser, {100, last}, 1000);
@@ -277,7 +277,7 @@ TEST(BudgetChooserTest, AStepThatBeginsAsTheOneThatItReplacesIsKnownNext) {
   EXPECT_EQ(chooser.records(), records + 1);
 }
 
-TEST(BudgetChooserTest, WhatOneRunHasRecordedAnotherPlansWithFromItsFirstStepOn) {
+TEST(BudgetChooserTest, StepsOfAnEarlierRunArePlannedFromTheFirstStepOn) {
   BudgetChooser chooser(1200_B);
   step(chooser, {100, 100, 100}, 1000);
   step(chooser, {100, 100, 100}, 1000);
@@ -290,7 +290,7 @@ TEST(BudgetChooserTest, WhatOneRunHasRecordedAnotherPlansWithFromItsFirstStepOn)
   EXPECT_EQ(step(other, {100, 100, 100}, 1000), (std::vector{true, false, false}));
 }
 
-TEST(BudgetChooserTest, AFirstStepOfAnotherRunMakesWhatIsNotLiveYet) {
+TEST(BudgetChooserTest, AFirstStepOfAnotherRunAllocatesItsPersistentMemory) {
   BudgetChooser chooser(1200_B);
   step(chooser, {100, 100, 100}, 1000);
   step(chooser, {100, 100, 100}, 1000);
@@ -301,7 +301,7 @@ TEST(BudgetChooserTest, AFirstStepOfAnotherRunMakesWhatIsNotLiveYet) {
   EXPECT_EQ(step(other, {100, 100, 100}, 900), (std::vector{false, false, false}));
 }
 
-TEST(BudgetChooserTest, WhatIsKnownAlreadyIsNotReplaced) {
+TEST(BudgetChooserTest, KnownStepsAreNotReplaced) {
   BudgetChooser chooser(1200_B);
   step(chooser, {100, 100, 100}, 1000);
   step(chooser, {100, 100, 100}, 1000);
@@ -314,7 +314,7 @@ TEST(BudgetChooserTest, WhatIsKnownAlreadyIsNotReplaced) {
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
 }
 
-TEST(BudgetChooserTest, WhatNoStepCanHaveRecordedIsRefused) {
+TEST(BudgetChooserTest, ImpossibleRecordingsAreRejected) {
   BudgetChooser chooser(1200_B);
   step(chooser, {100, 100, 100}, 1000);
   chooser.time(even_times(7));
@@ -347,7 +347,7 @@ TEST(BudgetChooserTest, WhatNoStepCanHaveRecordedIsRefused) {
     BudgetChooser other(1200_B);
 
     EXPECT_EQ(other.learn(wrong).code(), Code::kInvalidArgument) << each;
-    EXPECT_EQ(other.choose(100_B, 1000_B), Action::kMove) << each;
+    EXPECT_EQ(other.choose(100_B, 1000_B), Action::kOffload) << each;
     EXPECT_FALSE(other.planned()) << each;
   }
 }
@@ -360,7 +360,7 @@ TEST(BudgetChooserTest, AFirstStepThatBeganWithLessIsRecordedAgainOnce) {
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1100), (std::vector{true, true, false}));
 }
 
-TEST(BudgetChooserTest, FromTheFirstDifferenceOnEverythingMovesAndTheNewShapeIsRecordedNext) {
+TEST(BudgetChooserTest, FromTheFirstDifferenceOnEverythingIsOffloadedAndTheNewShapeIsRecordedNext) {
   BudgetChooser chooser(2000_B);
   step(chooser, {100, 100, 100}, 1000);
 
@@ -371,7 +371,7 @@ TEST(BudgetChooserTest, FromTheFirstDifferenceOnEverythingMovesAndTheNewShapeIsR
   EXPECT_EQ(chooser.mismatches(), 1U);
 }
 
-TEST(BudgetChooserTest, WhatOneOfTwoShapesThatBeginAlikeMovesIsMovedUntilTheyDiffer) {
+TEST(BudgetChooserTest, UntilTwoShapesDifferAStorageThatEitherOffloadsIsOffloaded) {
   BudgetChooser chooser(1200_B);
   const std::vector<std::uint64_t> small{100, 50, 50};
   const std::vector<std::uint64_t> large{100, 100, 100};
@@ -406,13 +406,13 @@ TEST(BudgetChooserTest, AStepWithoutABackwardPassLeavesThePlanAsItWas) {
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
 }
 
-TEST(BudgetChooserTest, AStepInWhichSomethingCouldNotMoveIsNoRecording) {
+TEST(BudgetChooserTest, AStepWithAFailedOffloadIsNotRecorded) {
   BudgetChooser chooser(1200_B);
   chooser.choose(100_B, 1000_B);
-  chooser.not_moved();
+  chooser.not_offloaded();
   chooser.end_step(nested({100}, 1000));
 
-  EXPECT_EQ(chooser.choose(100_B, 1000_B), Action::kMove);
+  EXPECT_EQ(chooser.choose(100_B, 1000_B), Action::kOffload);
 }
 
 }  // namespace

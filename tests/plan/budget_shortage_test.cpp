@@ -12,7 +12,7 @@ namespace {
 
 using namespace literals;
 
-TEST(BudgetShortageTest, ABudgetBelowWhatIsLeftIsMissedByTheSmallestThatWouldDo) {
+TEST(BudgetShortageTest, AShortageNamesTheSmallestBudgetThatFits) {
   BudgetChooser chooser(999_B);
   std::optional<BudgetShortage> missed;
 
@@ -21,7 +21,7 @@ TEST(BudgetShortageTest, ABudgetBelowWhatIsLeftIsMissedByTheSmallestThatWouldDo)
   EXPECT_EQ(missed->least, 1000_B);
 }
 
-TEST(BudgetShortageTest, WhatTheOptimizerNeedsCounts) {
+TEST(BudgetShortageTest, TheOptimizerPhaseCounts) {
   BudgetChooser chooser(1500_B);
   std::optional<BudgetShortage> missed;
 
@@ -30,7 +30,7 @@ TEST(BudgetShortageTest, WhatTheOptimizerNeedsCounts) {
   EXPECT_EQ(missed->least, 1501_B);
 }
 
-TEST(BudgetShortageTest, TheSmallestIsALowerBoundUntilAnOptimizersStepIsKnown) {
+TEST(BudgetShortageTest, TheSmallestBudgetIsALowerBoundUntilAnOptimizerStepIsKnown) {
   BudgetChooser chooser(999_B);
   std::optional<BudgetShortage> missed;
   step(chooser, {100, 100}, 1000, &missed);
@@ -59,19 +59,19 @@ std::vector<Action> recomputable(BudgetChooser& chooser,
   return actions;
 }
 
-TEST(BudgetShortageTest, WhatIsOnlyForeseenIsNoShortage) {
+TEST(BudgetShortageTest, APredictionAloneIsNoShortage) {
   BudgetChooser chooser(1000_B);
   chooser.foresee(PredictedReserved({600_B, 900_B, 100_B}));
   std::optional<BudgetShortage> missed;
 
   for (int steps = 0; steps < 5; ++steps) {
-    const auto moves = step(chooser, {100, 100}, 1000, &missed, {1000});
+    const auto offloads = step(chooser, {100, 100}, 1000, &missed, {1000});
     EXPECT_FALSE(missed);
-    EXPECT_EQ(moves, std::vector(2, true));  // no plan fits what is foreseen
+    EXPECT_EQ(offloads, std::vector(2, true));  // no plan fits what is foreseen
   }
 }
 
-TEST(BudgetShortageTest, WhatWasReservedIsAShortageAlthoughLessWasAllocated) {
+TEST(BudgetShortageTest, ReservedBytesAboveTheBudgetAreAShortageEvenIfAllocatedBytesFit) {
   for (const Bytes fewest : {0_B, 1051_B}) {
     BudgetChooser chooser(1050_B);
     std::optional<BudgetShortage> missed;
@@ -87,7 +87,7 @@ TEST(BudgetShortageTest, WhatWasReservedIsAShortageAlthoughLessWasAllocated) {
   }
 }
 
-TEST(BudgetShortageTest, FragmentationThatExceedsTheBudgetByLittleIsExcessAndNoShortage) {
+TEST(BudgetShortageTest, SlightExcessByFragmentationIsNoShortage) {
   BudgetChooser chooser(1050_B);
   chooser.choose(100_B, 1000_B);
   chooser.reserved(1060_B, 0_B);
@@ -98,36 +98,36 @@ TEST(BudgetShortageTest, FragmentationThatExceedsTheBudgetByLittleIsExcessAndNoS
   EXPECT_FALSE(chooser.end_step(curve, true));
 }
 
-TEST(BudgetShortageTest, WhereRecomputingTakesTheRoomEverythingMovesBeforeItIsAShortage) {
+TEST(BudgetShortageTest, IfRecomputationDoesNotFitEverythingIsOffloadedBeforeAShortageIsReported) {
   BudgetChooser chooser(1050_B);
   std::optional<BudgetShortage> missed;
-  const std::vector all_moved(2, Action::kMove);
+  const std::vector all_offloaded(2, Action::kOffload);
   int steps = 0;
-  while (recomputable(chooser, 1200_B, &missed) != all_moved) {
+  while (recomputable(chooser, 1200_B, &missed) != all_offloaded) {
     EXPECT_FALSE(missed);
     ASSERT_LT(++steps, 5);
   }
   EXPECT_TRUE(missed);
 
-  EXPECT_EQ(recomputable(chooser, 1040_B, &missed), all_moved);
+  EXPECT_EQ(recomputable(chooser, 1040_B, &missed), all_offloaded);
   EXPECT_FALSE(missed);
 }
 
-TEST(BudgetShortageTest, RecomputingIsTriedAgainAfterStepsThatFit) {
+TEST(BudgetShortageTest, RecomputationIsTriedAgainAfterStepsThatFit) {
   BudgetChooser chooser(1050_B);
-  const std::vector all_moved(2, Action::kMove);
-  while (recomputable(chooser, 1200_B) != all_moved) {
+  const std::vector all_offloaded(2, Action::kOffload);
+  while (recomputable(chooser, 1200_B) != all_offloaded) {
   }
 
   int steps = 0;
-  while (recomputable(chooser, 1040_B) == all_moved)
+  while (recomputable(chooser, 1040_B) == all_offloaded)
     ASSERT_LT(++steps, 20);
 }
 
-TEST(BudgetShortageTest, WhereTheHostRefusesMemoryAnExceededBudgetIsAShortage) {
+TEST(BudgetShortageTest, WithoutHostMemoryAnExceededBudgetIsAShortage) {
   BudgetChooser chooser(1050_B);
   chooser.choose(100_B, 1000_B);
-  chooser.not_moved();
+  chooser.not_offloaded();
   chooser.reserved(1200_B, 0_B);
 
   const auto missed = chooser.end_step(nested({100}, 1000), true);

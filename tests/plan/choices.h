@@ -18,8 +18,8 @@ inline Ratio ratio(double value) {
   return Ratio::of(value).value();
 }
 
-/// Offers a whole step without closing it; what waited and has moved by its end counts as moved.
-/// `nodes`: of the storages, none for a node of each one's own.
+/// Offers a whole step without closing it; a waiting storage that is offloaded by its end counts as
+/// offloaded. `nodes`: of the storages, none for a node of each one's own.
 inline std::vector<Choice> offer(RatioChooser& chooser,
                                  const Sizes& sizes,
                                  const std::vector<std::uint64_t>& nodes = {}) {
@@ -29,7 +29,7 @@ inline std::vector<Choice> offer(RatioChooser& chooser,
                                     : chooser.choose(sizes[index], nodes[index]));
     for (const std::size_t due : chooser.take_due()) {
       EXPECT_EQ(choices[due], Choice::kWait);
-      choices[due] = Choice::kMove;
+      choices[due] = Choice::kOffload;
     }
   }
   return choices;
@@ -53,7 +53,7 @@ inline testing::AssertionResult meets(const RatioChooser& chooser, Bytes largest
   const Bytes share = chooser.ratio().share_of(chooser.seen_bytes());
   if (chooser.offloaded_bytes() > share) {
     return testing::AssertionFailure()
-           << chooser.offloaded_bytes().count() << " moved, over " << share.count();
+           << chooser.offloaded_bytes().count() << " offloaded, over " << share.count();
   }
   const Bytes missing = share - chooser.offloaded_bytes();
   if (missing.zero() || missing < largest) return testing::AssertionSuccess();

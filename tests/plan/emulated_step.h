@@ -100,7 +100,7 @@ class EmulatedStep {
   };
 
   [[nodiscard]] Action action(const Storage& storage) const {
-    return *storage.index < actions_.size() ? actions_[*storage.index] : Action::kMove;
+    return *storage.index < actions_.size() ? actions_[*storage.index] : Action::kOffload;
   }
 
   Memory make(std::uint64_t bytes) { return std::make_shared<Block>(curve_, ++address_, bytes); }
@@ -163,7 +163,7 @@ class EmulatedStep {
     const bool again = action(storage) == Action::kRecompute;
     Memory memory = again ? storage.held : storage.arrived.lock();
     if (memory == nullptr) {
-      const std::size_t since = curve_.place();
+      const std::size_t since = curve_.event();
       memory = again ? compute(node) : make(kBytes);
       curve_.present(1, *storage.index);
       if (again) curve_.computed(1, *storage.index, since);
@@ -208,7 +208,7 @@ class EmulatedStep {
   }
 
   const EmulatedGraph& graph_;
-  const std::vector<Action> actions_;  // by storage as saved; what is beyond moves
+  const std::vector<Action> actions_;  // by storage as saved; further storages are offloaded
   AllocationCurve curve_;
   std::vector<Storage> storages_;
   std::map<Hook, int> saved_by_;  // their rounds

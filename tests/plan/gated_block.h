@@ -12,7 +12,7 @@ namespace spillway::test_steps {
 inline StepCurve gated_block() {
   constexpr std::size_t kNothing = StepCurve::Ask::kNoProduct;
   StepCurve curve;
-  curve.live = {500, 500, 500, 500, 500, 600, 700, 800, 900, 800, 700, 800, 700, 600, 500};
+  curve.allocated = {500, 500, 500, 500, 500, 600, 700, 800, 900, 800, 700, 800, 700, 600, 500};
   curve.absences = {{0, 1, 5, 100},
                     {1, 2, 6, 100},
                     {2, 3, 7, 100},

@@ -17,7 +17,7 @@ StepTimes taking(double seconds, double recompute = 0) {
 
 constexpr bool kStalled = true;
 
-TEST(MeasuredTimesTest, TheMedianOfThreeStepsIsBelieved) {
+TEST(MeasuredTimesTest, TheMedianOfThreeStepsIsUsed) {
   MeasuredTimes times(taking(9));
 
   EXPECT_FALSE(times.saw(taking(3), !kStalled));
@@ -30,7 +30,7 @@ TEST(MeasuredTimesTest, TheMedianOfThreeStepsIsBelieved) {
   EXPECT_TRUE(times.wanted());
 }
 
-TEST(MeasuredTimesTest, StepsThatTakeLongerAreBelievedToo) {
+TEST(MeasuredTimesTest, LongerStepsAreUsedToo) {
   MeasuredTimes times(taking(3));
   times.saw(taking(4), !kStalled);
   times.saw(taking(4), !kStalled);
@@ -40,7 +40,7 @@ TEST(MeasuredTimesTest, StepsThatTakeLongerAreBelievedToo) {
   EXPECT_EQ(times.believed().end, 4);
 }
 
-TEST(MeasuredTimesTest, WhatDiffersByLessThanTheStepsDoMakesNoPlanAgain) {
+TEST(MeasuredTimesTest, DifferencesWithinTheNoiseMakeNoNewPlan) {
   MeasuredTimes times(taking(4.75));
   times.saw(taking(4), !kStalled);
   times.saw(taking(5), !kStalled);
@@ -51,7 +51,7 @@ TEST(MeasuredTimesTest, WhatDiffersByLessThanTheStepsDoMakesNoPlanAgain) {
   EXPECT_FALSE(times.wanted());
 }
 
-TEST(MeasuredTimesTest, OneThatTookFarLongerThanTheOthersChangesNothing) {
+TEST(MeasuredTimesTest, OneOutlierChangesNothing) {
   MeasuredTimes times(taking(5));
   times.saw(taking(7), !kStalled);
   times.saw(taking(4), !kStalled);
@@ -61,7 +61,7 @@ TEST(MeasuredTimesTest, OneThatTookFarLongerThanTheOthersChangesNothing) {
   EXPECT_EQ(times.believed().end, 4);
 }
 
-TEST(MeasuredTimesTest, OnlyStepsInARowThatNothingHeldUpAreBelieved) {
+TEST(MeasuredTimesTest, OnlyConsecutiveStepsWithoutStallsAreUsed) {
   MeasuredTimes times(taking(9));
   times.saw(taking(4), !kStalled);
   times.saw(taking(4), !kStalled);
@@ -74,7 +74,7 @@ TEST(MeasuredTimesTest, OnlyStepsInARowThatNothingHeldUpAreBelieved) {
   EXPECT_EQ(times.believed().end, 4);
 }
 
-TEST(MeasuredTimesTest, WhereEachStepIsHeldUpTheQuickestIsBelievedForNow) {
+TEST(MeasuredTimesTest, IfEveryStepStallsTheFastestIsUsedForNow) {
   MeasuredTimes times(taking(90));
   for (int step = 0; step < 7; ++step)
     EXPECT_FALSE(times.saw(taking(step == 3 ? 20 : 30 + step), kStalled)) << step;
@@ -94,7 +94,7 @@ TEST(MeasuredTimesTest, WhereEachStepIsHeldUpTheQuickestIsBelievedForNow) {
   EXPECT_EQ(times.believed().end, 10);
 }
 
-TEST(MeasuredTimesTest, WhatRecomputingTakesMakesAPlanAgain) {
+TEST(MeasuredTimesTest, AnotherRecomputationTimeMakesANewPlan) {
   MeasuredTimes times(taking(4, 1));
   times.saw(taking(4, 2), !kStalled);
   times.saw(taking(4, 2), !kStalled);
@@ -108,7 +108,7 @@ TEST(MeasuredTimesTest, WhatRecomputingTakesMakesAPlanAgain) {
   EXPECT_FALSE(times.wanted());
 }
 
-TEST(MeasuredTimesTest, StepsThatChangeIndefinitelyAreMeasuredSomeTimes) {
+TEST(MeasuredTimesTest, StepsThatNeverSettleAreMeasuredAFewTimes) {
   MeasuredTimes times(taking(1));
   int plans = 0;
   double seconds = 1;
@@ -121,7 +121,7 @@ TEST(MeasuredTimesTest, StepsThatChangeIndefinitelyAreMeasuredSomeTimes) {
   EXPECT_FALSE(times.wanted());
 }
 
-TEST(MeasuredTimesTest, WhereEachThirdStepIsHeldUpTheQuickestIsBelievedInTheEnd) {
+TEST(MeasuredTimesTest, IfEveryThirdStepStallsTheFastestIsUsedInTheEnd) {
   MeasuredTimes times(taking(9));
   int steps = 0;
   for (; steps < 1000 && times.wanted(); ++steps)

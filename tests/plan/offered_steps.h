@@ -12,38 +12,39 @@
 
 namespace spillway {
 
-/// Offers a step; the curve is of what it moved. `optimizer`: what is live in its tail.
+/// Offers a step; the curve is of the offloaded storages. `optimizer`: what is allocated in its
+/// optimizer_begin.
 inline std::vector<bool> step(BudgetChooser& chooser,
                               const std::vector<std::uint64_t>& sizes,
                               std::uint64_t base,
                               std::optional<BudgetShortage>* missed = nullptr,
                               const std::vector<std::uint64_t>& optimizer = {}) {
-  std::vector<bool> moves;
+  std::vector<bool> offloads;
   for (const std::uint64_t size : sizes)
-    moves.push_back(chooser.choose(Bytes{size}, Bytes{base}) == Action::kMove);
+    offloads.push_back(chooser.choose(Bytes{size}, Bytes{base}) == Action::kOffload);
   StepCurve curve = nested(sizes, base);
   for (const auto& offloaded : std::exchange(curve.absences, {})) {
-    if (moves[offloaded.storage]) {
+    if (offloads[offloaded.storage]) {
       curve.absences.push_back(offloaded);
       continue;
     }
-    for (std::size_t place = offloaded.from; place < offloaded.to; ++place)
-      curve.live[place] += offloaded.bytes;
+    for (std::size_t event = offloaded.from; event < offloaded.to; ++event)
+      curve.allocated[event] += offloaded.bytes;
   }
-  curve.tail = curve.live.size();
-  curve.live.insert(curve.live.end(), optimizer.begin(), optimizer.end());
+  curve.optimizer_begin = curve.allocated.size();
+  curve.allocated.insert(curve.allocated.end(), optimizer.begin(), optimizer.end());
   const auto missing = chooser.end_step(curve, !optimizer.empty());
   if (missed != nullptr) *missed = missing;
-  return moves;
+  return offloads;
 }
 
-/// Times of a step whose four places take a second each, and whose link moves 1000 bytes a second.
-inline StepTimes even_times(std::size_t places) {
+/// Times of a step whose four events take a second each, and whose link copies 1000 bytes a second.
+inline StepTimes even_times(std::size_t events) {
   StepTimes times;
-  for (std::size_t place = 0; place < places; ++place)
-    times.marks.push_back({place, static_cast<double>(place)});
-  times.end = static_cast<double>(places);
-  times.turn = places / 2 + 1;
+  for (std::size_t event = 0; event < events; ++event)
+    times.marks.push_back({event, static_cast<double>(event)});
+  times.end = static_cast<double>(events);
+  times.boundary = events / 2 + 1;
   times.link = {1000, 1000, 0};
   return times;
 }

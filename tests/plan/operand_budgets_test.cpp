@@ -15,11 +15,11 @@ using namespace literals;
 using test_steps::gated_block;
 
 /// Offers the storages of a gated block, the first one of this many bytes.
-std::vector<Action> offer(BudgetChooser& chooser, Bytes first = 100_B, Bytes live = 500_B) {
-  return {chooser.choose(first, live),
-          chooser.choose(100_B, live, true),
-          chooser.choose(100_B, live),
-          chooser.choose(100_B, live, true)};
+std::vector<Action> offer(BudgetChooser& chooser, Bytes first = 100_B, Bytes allocated = 500_B) {
+  return {chooser.choose(first, allocated),
+          chooser.choose(100_B, allocated, true),
+          chooser.choose(100_B, allocated),
+          chooser.choose(100_B, allocated, true)};
 }
 
 /// Such a step in which everything is offloaded, recorded. Where nothing is recomputed it needs 700
@@ -29,32 +29,32 @@ std::optional<BudgetShortage> record(BudgetChooser& chooser,
                                      Bytes besides = {}) {
   const std::vector<Action> actions = offer(chooser, first);
   StepCurve curve = gated_block();
-  const bool moves = std::all_of(
-      actions.begin(), actions.end(), [](Action action) { return action == Action::kMove; });
-  for (std::uint64_t& live : curve.live)
-    live = moves ? std::min<std::uint64_t>(live, 700) + besides.count() : live;
-  curve.tail = curve.live.size();
+  const bool offloads = std::all_of(
+      actions.begin(), actions.end(), [](Action action) { return action == Action::kOffload; });
+  for (std::uint64_t& allocated : curve.allocated)
+    allocated = offloads ? std::min<std::uint64_t>(allocated, 700) + besides.count() : allocated;
+  curve.optimizer_begin = curve.allocated.size();
   return chooser.end_step(curve);
 }
 
 /// Its curve, where it begins with 690 bytes.
 StepCurve begun_with_690() {
   StepCurve curve = gated_block();
-  curve.tail = curve.live.size();
-  for (std::uint64_t& live : curve.live)
-    live += 190;
+  curve.optimizer_begin = curve.allocated.size();
+  for (std::uint64_t& allocated : curve.allocated)
+    allocated += 190;
   return curve;
 }
 
-TEST(OperandBudgetsTest, ARecordedStepMayNeedMoreThanTheBudgetWhereAPlanNeedsLess) {
+TEST(OperandBudgetsTest, ARecordedStepMayExceedABudgetThatAPlanMeets) {
   BudgetChooser chooser(850_B);
   chooser.frees_at_once();
 
   EXPECT_FALSE(record(chooser));
-  EXPECT_EQ(offer(chooser)[3], Action::kMove);
+  EXPECT_EQ(offer(chooser)[3], Action::kOffload);
 }
 
-TEST(OperandBudgetsTest, TheSmallestIsWhatIsNeededWhereNothingIsRecomputed) {
+TEST(OperandBudgetsTest, TheSmallestBudgetFitsAStepWithoutRecomputation) {
   BudgetChooser chooser(699_B);
   chooser.frees_at_once();
 
@@ -64,7 +64,7 @@ TEST(OperandBudgetsTest, TheSmallestIsWhatIsNeededWhereNothingIsRecomputed) {
   EXPECT_EQ(missed->least, 700_B);
 }
 
-TEST(OperandBudgetsTest, WhereMemoryIsFreedLateTheSmallestIsWhatTheRecordedStepNeeded) {
+TEST(OperandBudgetsTest, IfMemoryIsFreedLateTheSmallestBudgetIsThatOfTheRecordedStep) {
   BudgetChooser chooser(850_B);
 
   const auto missed = record(chooser);
@@ -73,8 +73,8 @@ TEST(OperandBudgetsTest, WhereMemoryIsFreedLateTheSmallestIsWhatTheRecordedStepN
   EXPECT_EQ(missed->least, 900_B);
 }
 
-TEST(OperandBudgetsTest, AStepIsNotRecordedAgainWhereThatWouldNeedMoreThanTheBudget) {
-  for (const Bytes budget : {999_B, 1000_B}) {  // what it would need: 900, and 100 more live
+TEST(OperandBudgetsTest, AStepIsNotRecordedAgainIfThatWouldExceedTheBudget) {
+  for (const Bytes budget : {999_B, 1000_B}) {  // what it would need: 900, and 100 more allocated
     BudgetChooser chooser(budget);
     chooser.frees_at_once();
     record(chooser);
@@ -86,17 +86,18 @@ TEST(OperandBudgetsTest, AStepIsNotRecordedAgainWhereThatWouldNeedMoreThanTheBud
   }
 }
 
-TEST(OperandBudgetsTest, WhereNothingIsThoughtToFitTheLeastPlanIsFollowedInsteadOfARecording) {
+TEST(OperandBudgetsTest, IfNothingIsPredictedToFitTheLeastPlanIsFollowed) {
   BudgetChooser chooser(880_B);
   chooser.frees_at_once();
   record(chooser);
 
-  const std::vector<Action> offloaded = offer(chooser, 100_B, 690_B);  // 890 with all of it moved
+  const std::vector<Action> offloaded =
+      offer(chooser, 100_B, 690_B);  // 890 with all of it offloaded
 
   EXPECT_EQ(std::count(offloaded.begin(), offloaded.end(), Action::kRecompute), 0);
-  EXPECT_GE(std::count(offloaded.begin(), offloaded.end(), Action::kMove), 3);
+  EXPECT_GE(std::count(offloaded.begin(), offloaded.end(), Action::kOffload), 3);
 
-  // What it needed says nothing of what others will need beyond their plans.
+  // Its need does not predict the needs of others beyond their plans.
   chooser.end_step(begun_with_690());
   offer(chooser, 100_B, 690_B);
   const auto missed = chooser.end_step(begun_with_690());
@@ -104,18 +105,18 @@ TEST(OperandBudgetsTest, WhereNothingIsThoughtToFitTheLeastPlanIsFollowedInstead
   EXPECT_EQ(missed->least, 890_B);
 }
 
-TEST(OperandBudgetsTest, OfAStepThatIsRecordedAsItBeginsItCountsAgain) {
+TEST(OperandBudgetsTest, TheShortageOfAStepRecordedAgainCountsAgain) {
   BudgetChooser chooser(1000_B);
   chooser.frees_at_once();
   record(chooser);
   StepCurve over = begun_with_690();
-  over.live[8] = 1200;
+  over.allocated[8] = 1200;
   offer(chooser, 100_B, 690_B);
   EXPECT_FALSE(chooser.end_step(over));
   offer(chooser, 100_B, 690_B);
   EXPECT_FALSE(chooser.end_step(begun_with_690()));  // recorded
 
-  EXPECT_EQ(offer(chooser, 100_B, 690_B)[3], Action::kMove);
+  EXPECT_EQ(offer(chooser, 100_B, 690_B)[3], Action::kOffload);
   EXPECT_FALSE(chooser.end_step(over));
   offer(chooser, 100_B, 690_B);
   const auto missed = chooser.end_step(begun_with_690());
@@ -124,14 +125,14 @@ TEST(OperandBudgetsTest, OfAStepThatIsRecordedAsItBeginsItCountsAgain) {
   EXPECT_EQ(missed->least, 1090_B);
 }
 
-TEST(OperandBudgetsTest, WherePlansNeedNoLessThanARecordingOneIsMade) {
+TEST(OperandBudgetsTest, IfPlansNeedNoLessThanARecordingAStepIsRecorded) {
   BudgetChooser chooser(880_B);
   for (int storage = 0; storage < 3; ++storage)
     chooser.choose(100_B, 500_B);
   StepCurve curve = gated_block();
   curve.absences.clear();
   curve.asks.clear();
-  curve.tail = curve.live.size();
+  curve.optimizer_begin = curve.allocated.size();
   chooser.end_step(curve);
 
   chooser.choose(100_B, 690_B);
@@ -139,20 +140,21 @@ TEST(OperandBudgetsTest, WherePlansNeedNoLessThanARecordingOneIsMade) {
   EXPECT_TRUE(chooser.recording());
 }
 
-TEST(OperandBudgetsTest, WhatTheFirstPlannedStepDidNotNeedIsNotPlannedForAgain) {
+TEST(OperandBudgetsTest, BytesThatTheFirstPlannedStepDidNotNeedAreNotPlannedAgain) {
   BudgetChooser chooser(900_B);
   chooser.frees_at_once();
   record(chooser);
-  // 190 more are live than thought of: 890 at least with all of it moved, so that all of it does.
+  // 190 more are allocated than thought of: at least 890 with all of it offloaded, so that all of
+  // it does.
   const std::vector<Action> offloaded = offer(chooser, 100_B, 690_B);
-  EXPECT_EQ(offloaded[1], Action::kMove);
-  EXPECT_EQ(offloaded[3], Action::kMove);
+  EXPECT_EQ(offloaded[1], Action::kOffload);
+  EXPECT_EQ(offloaded[3], Action::kOffload);
   EXPECT_TRUE(chooser.known().empty());
   const std::uint64_t records = chooser.records();
   StepCurve curve = gated_block();  // 190 of which were there before
-  curve.tail = curve.live.size();
-  for (std::uint64_t& live : curve.live)
-    live = std::min<std::uint64_t>(live, 700);
+  curve.optimizer_begin = curve.allocated.size();
+  for (std::uint64_t& allocated : curve.allocated)
+    allocated = std::min<std::uint64_t>(allocated, 700);
   chooser.end_step(curve);
 
   EXPECT_EQ(chooser.known().size(), 1U);
@@ -160,7 +162,7 @@ TEST(OperandBudgetsTest, WhatTheFirstPlannedStepDidNotNeedIsNotPlannedForAgain) 
   EXPECT_EQ(offer(chooser, 100_B, 690_B), std::vector<Action>(4, Action::kKeep));
 }
 
-TEST(OperandBudgetsTest, AStepThatWasThoughtToBeginWithMoreIsNotCorrectedForThat) {
+TEST(OperandBudgetsTest, AStepThatBeginsWithLessThanPredictedIsNotCorrected) {
   BudgetChooser chooser(880_B);
   chooser.frees_at_once();
   record(chooser);
@@ -168,55 +170,55 @@ TEST(OperandBudgetsTest, AStepThatWasThoughtToBeginWithMoreIsNotCorrectedForThat
   chooser.abandon_step();
   offer(chooser, 100_B, 600_B);
   StepCurve curve = gated_block();
-  curve.tail = curve.live.size();
-  for (std::uint64_t& live : curve.live)
-    live = std::min<std::uint64_t>(live + 100, 880);  // as much as it may
+  curve.optimizer_begin = curve.allocated.size();
+  for (std::uint64_t& allocated : curve.allocated)
+    allocated = std::min<std::uint64_t>(allocated + 100, 880);  // as much as it may
   chooser.end_step(curve);
 
   EXPECT_EQ(chooser.known().at(0).recorded.most(), 1090_B);
 }
 
-/// What is missing where a planned step has needed that much, and the next one is recorded.
+/// The shortage after a planned step that needed `needed` bytes, when the next one is recorded.
 std::optional<BudgetShortage> missed_after(std::uint64_t needed) {
   BudgetChooser chooser(750_B);
   chooser.frees_at_once();
   record(chooser);
-  EXPECT_EQ(offer(chooser)[3], Action::kMove);
+  EXPECT_EQ(offer(chooser)[3], Action::kOffload);
   StepCurve over = gated_block();
-  over.live[8] = needed;
+  over.allocated[8] = needed;
   chooser.end_step(over);
   return record(chooser);
 }
 
-TEST(OperandBudgetsTest, WhatPlannedStepsNeededBeyondTheBudgetCountsInTheSmallest) {
+TEST(OperandBudgetsTest, ExcessOfPlannedStepsCountsInTheSmallestBudget) {
   const auto missed = missed_after(810);
 
   ASSERT_TRUE(missed);
   EXPECT_EQ(missed->least, 760_B);
 }
 
-TEST(OperandBudgetsTest, TheSmallestIsNeverMoreThanTheRecordedStepNeeded) {
+TEST(OperandBudgetsTest, TheSmallestBudgetNeverExceedsThePeakOfTheRecordedStep) {
   const auto missed = missed_after(2000);
 
   ASSERT_TRUE(missed);
   EXPECT_EQ(missed->least, 900_B);
 }
 
-TEST(OperandBudgetsTest, WhatAnotherShapeNeededBeyondTheBudgetDoesNotCount) {
+TEST(OperandBudgetsTest, ExcessOfAnotherShapeDoesNotCount) {
   BudgetChooser chooser(750_B);
   chooser.frees_at_once();
   for (int steps = 0; steps < 2; ++steps) {
     offer(chooser);
     chooser.choose(1_B, 500_B);  // longer by one
     StepCurve curve = gated_block();
-    if (steps == 1) curve.live[8] = 900;
+    if (steps == 1) curve.allocated[8] = 900;
     chooser.end_step(curve);
   }
 
   EXPECT_FALSE(record(chooser));
 }
 
-TEST(OperandBudgetsTest, WhatWasPlannedBeforeItIsKnownHowMemoryIsFreedIsPlannedAgain) {
+TEST(OperandBudgetsTest, PlansAreRemadeOnceItIsKnownHowMemoryIsFreed) {
   BudgetChooser chooser(850_B);
   chooser.frees_at_once();
   record(chooser);
@@ -228,10 +230,10 @@ TEST(OperandBudgetsTest, WhatWasPlannedBeforeItIsKnownHowMemoryIsFreedIsPlannedA
 
   other.frees_at_once();
 
-  EXPECT_EQ(offer(other)[3], Action::kMove);
+  EXPECT_EQ(offer(other)[3], Action::kOffload);
 }
 
-TEST(OperandBudgetsTest, WhereNoStepComesTwiceABudgetIsMissedOnceEverythingMoves) {
+TEST(OperandBudgetsTest, IfNoStepRepeatsABudgetIsMissedOnceEverythingIsOffloaded) {
   BudgetChooser chooser(850_B);
   chooser.frees_at_once();
   std::optional<BudgetShortage> missed;
@@ -245,7 +247,7 @@ TEST(OperandBudgetsTest, WhereNoStepComesTwiceABudgetIsMissedOnceEverythingMoves
   EXPECT_EQ(missed->least, 860_B);
 }
 
-TEST(OperandBudgetsTest, WhereNoStepComesTwiceABudgetThatMovingEverythingMeetsIsNotMissed) {
+TEST(OperandBudgetsTest, IfNoStepRepeatsABudgetThatFullOffloadMeetsIsNotMissed) {
   BudgetChooser chooser(850_B);
   chooser.frees_at_once();
 
@@ -254,12 +256,12 @@ TEST(OperandBudgetsTest, WhereNoStepComesTwiceABudgetThatMovingEverythingMeetsIs
     if (steps % 100 != 0) continue;
     offer(chooser, Bytes{1000 + steps});
     StepCurve planned = gated_block();
-    planned.live[8] = 850;
+    planned.allocated[8] = 850;
     ASSERT_FALSE(chooser.end_step(planned)) << steps;
   }
 }
 
-TEST(OperandBudgetsTest, OperandsThatNoStepCanHaveHadAreRefused) {
+TEST(OperandBudgetsTest, ImpossibleOperandsAreRejected) {
   BudgetChooser chooser(900_B);
   record(chooser);
   offer(chooser);

@@ -30,17 +30,17 @@ StepProfile profile_of_gated_block() {
   for (const StepCurve::Absence& offloaded :
        {curve.absences[0], curve.absences[1], curve.absences[2], curve.absences[3]}) {
     StepProfile::Storage known{
-        100, profile.memory.place_of(offloaded.from), profile.memory.place_of(offloaded.to)};
+        100, profile.memory.event_of(offloaded.from), profile.memory.event_of(offloaded.to)};
     if (offloaded.storage == 1 || offloaded.storage == 3) known.recompute = 0.1;
     profile.storages.push_back(known);
   }
-  profile.turn = profile.memory.place_of(5);
-  profile.seconds.assign(profile.places(), 1);
+  profile.boundary = profile.memory.event_of(5);
+  profile.seconds.assign(profile.events(), 1);
   profile.link = {100, 100, 0};
   return profile;
 }
 
-TEST(OperandsTest, WhatIsThereForOthersIsFoundWithAllTheyAreFor) {
+TEST(OperandsTest, OperandsAreFoundWithAllTheirProducts) {
   const std::vector<Operand> operands = operands_of(gated_block());
 
   std::vector<std::vector<std::size_t>> rows;
@@ -52,35 +52,35 @@ TEST(OperandsTest, WhatIsThereForOthersIsFoundWithAllTheyAreFor) {
   const std::vector<std::vector<std::size_t>> expected = {
       {2, 7, 11, 3, kAlways},   // the other half, until the product's own backward pass wants it
       {1, 6, 10, 3, kAlways},   // the activation, until it is released
-      {0, 10, 12, 1, kAlways},  // the gate, for the activation's own turn
+      {0, 10, 12, 1, kAlways},  // the gate, for the own use of the activation
       {0, 5, 10, 1, 1},         // and before, while that is there for the product
   };
   EXPECT_EQ(rows, expected);
 }
 
-TEST(OperandsTest, AProductThatMovesLeavesItsOperandsAway) {
+TEST(OperandsTest, AnOffloadedProductNeedsNoOperands) {
   const StepProfile step = profile_of_gated_block();
   const std::vector<Action> again = {
-      Action::kMove, Action::kRecompute, Action::kMove, Action::kRecompute};
-  std::vector<Action> moved = again;
-  moved[3] = Action::kMove;
+      Action::kOffload, Action::kRecompute, Action::kOffload, Action::kRecompute};
+  std::vector<Action> offloaded = again;
+  offloaded[3] = Action::kOffload;
 
-  const auto allocated_at = [&](const std::vector<Action>& actions, std::size_t place) {
-    return allocated_bytes(step, actions)[step.memory.place_of(place)];
+  const auto allocated_at = [&](const std::vector<Action>& actions, std::size_t event) {
+    return allocated_bytes(step, actions)[step.memory.event_of(event)];
   };
   EXPECT_EQ(allocated_at(again, 8), 900U);
-  EXPECT_EQ(allocated_at(moved, 8), 600U);
-  // The other half comes when its own turn is, and the gate for the activation before that.
-  EXPECT_EQ(allocated_at(moved, 10), 600U);
-  EXPECT_EQ(allocated_at(moved, 11), 800U);
-  const auto wanted = wanted_places(step, moved);
-  EXPECT_EQ(wanted[0], step.memory.place_of(10));
-  EXPECT_EQ(wanted[1], step.memory.place_of(11));
-  EXPECT_EQ(wanted[2], step.memory.place_of(11));
-  EXPECT_EQ(wanted_places(step, again)[0], step.memory.place_of(5));
+  EXPECT_EQ(allocated_at(offloaded, 8), 600U);
+  // The other half is fetched for its own use, and the gate for the activation before that.
+  EXPECT_EQ(allocated_at(offloaded, 10), 600U);
+  EXPECT_EQ(allocated_at(offloaded, 11), 800U);
+  const auto wanted = first_uses(step, offloaded);
+  EXPECT_EQ(wanted[0], step.memory.event_of(10));
+  EXPECT_EQ(wanted[1], step.memory.event_of(11));
+  EXPECT_EQ(wanted[2], step.memory.event_of(11));
+  EXPECT_EQ(first_uses(step, again)[0], step.memory.event_of(5));
 }
 
-TEST(OperandsTest, ABudgetThatHasNoRoomForOperandsMovesTheProduct) {
+TEST(OperandsTest, WithoutRoomForOperandsTheProductIsOffloaded) {
   const StepProfile step = profile_of_gated_block();
 
   EXPECT_EQ(least_peak(step), 700_B);
@@ -88,47 +88,47 @@ TEST(OperandsTest, ABudgetThatHasNoRoomForOperandsMovesTheProduct) {
   const BudgetPlan with_less = plan_step(step, 850_B);
   const BudgetPlan with_least = plan_step(step, 700_B);
 
-  EXPECT_NE(with_room.actions[3], Action::kMove);
-  EXPECT_EQ(with_less.actions[3], Action::kMove);
+  EXPECT_NE(with_room.actions[3], Action::kOffload);
+  EXPECT_EQ(with_less.actions[3], Action::kOffload);
   EXPECT_EQ(with_less.actions[1], Action::kRecompute);
   EXPECT_EQ(with_less.peak, 800_B);
   EXPECT_EQ(check_plan(step, with_less, 850_B), std::nullopt);
-  EXPECT_EQ(with_least.actions[1], Action::kMove);
+  EXPECT_EQ(with_least.actions[1], Action::kOffload);
   EXPECT_EQ(with_least.peak, 700_B);
 }
 
 TEST(OperandsTest, AnUnusedOperandIsPrefetchedAsEarlyAsThereIsRoom) {
   const StepProfile step = profile_of_gated_block();
-  const std::vector<Action> moved(4, Action::kMove);
+  const std::vector<Action> offloaded(4, Action::kOffload);
 
-  const BudgetPlan plan = plan_with(step, moved, 1000_B);
+  const BudgetPlan plan = plan_with(step, offloaded, 1000_B);
 
-  // With the first use of the step, though its own is four places later.
-  EXPECT_EQ(plan.fetch[2], step.memory.place_of(8));
-  EXPECT_EQ(wanted_places(step, moved)[2], step.memory.place_of(11));
+  // With the first use of the step, though its own is four events later.
+  EXPECT_EQ(plan.fetch[2], step.memory.event_of(8));
+  EXPECT_EQ(first_uses(step, offloaded)[2], step.memory.event_of(11));
 }
 
-TEST(OperandsTest, WhatIsComputedLaterHasItsRoomThereForWhatItTakesMeanwhile) {
+TEST(OperandsTest, ALaterRecomputationHasRoomForItsTemporaryMemory) {
   StepProfile step = profile_of_gated_block();
   step.memory.besides = {0, 70, 0, 0};
   const std::vector<Action> again = {
-      Action::kMove, Action::kRecompute, Action::kMove, Action::kRecompute};
-  std::vector<Action> moved = again;
-  moved[3] = Action::kMove;
+      Action::kOffload, Action::kRecompute, Action::kOffload, Action::kRecompute};
+  std::vector<Action> offloaded = again;
+  offloaded[3] = Action::kOffload;
 
-  const std::size_t later = step.memory.place_of(11);
+  const std::size_t later = step.memory.event_of(11);
   EXPECT_EQ(allocated_bytes(step, again)[later], 800U);
-  EXPECT_EQ(allocated_bytes(step, moved)[later], 870U);
-  EXPECT_EQ(plan_with(step, moved, 0_B).peak, 870_B);
-  // So moving it instead does not do for each budget: then the one that is computed later moves.
+  EXPECT_EQ(allocated_bytes(step, offloaded)[later], 870U);
+  EXPECT_EQ(plan_with(step, offloaded, 0_B).peak, 870_B);
+  // So offloading it instead does not fit each budget: then the one computed later is offloaded.
   const BudgetPlan plan = plan_step(step, 850_B);
   EXPECT_LE(plan.peak, 850_B);
-  EXPECT_EQ(plan.actions[1], Action::kMove);
+  EXPECT_EQ(plan.actions[1], Action::kOffload);
 }
 
-TEST(OperandsTest, WhatIsExpensiveStaysWhereMovingItWouldHaveOthersComputedWithoutRoom) {
+TEST(OperandsTest, AnExpensiveStorageStaysIfOffloadingItLeavesNoRoomForRecomputation) {
   StepProfile step = profile_of_gated_block();
-  step.memory.peaks[step.memory.place_of(4)] = 850;  // nothing can be kept
+  step.memory.peaks[step.memory.event_of(4)] = 850;  // nothing can be kept
   step.link = {1000, 1000, 0};
   step.storages[1].recompute = 0.001;
   step.storages[3].recompute = 0.9;
@@ -139,26 +139,26 @@ TEST(OperandsTest, WhatIsExpensiveStaysWhereMovingItWouldHaveOthersComputedWitho
   EXPECT_EQ(plan.actions[3], Action::kRecompute);
   EXPECT_EQ(plan.peak, 900_B);
   step.memory.besides[1] = 0;
-  EXPECT_EQ(plan_step(step, 900_B).actions[3], Action::kMove);
+  EXPECT_EQ(plan_step(step, 900_B).actions[3], Action::kOffload);
 }
 
-TEST(OperandsTest, WithoutALimitEverythingIsKept) {
+TEST(OperandsTest, WithoutALimitEverythingIsResident) {
   const StepProfile step = profile_of_gated_block();
 
   EXPECT_EQ(plan_step(step, Bytes{~0ULL}).actions, std::vector(4, Action::kKeep));
-  const BudgetPlan moved = plan_with(step, std::vector(4, Action::kMove), Bytes{~0ULL});
-  EXPECT_EQ(moved.fetch[2], step.memory.place_of(8));
+  const BudgetPlan offloaded = plan_with(step, std::vector(4, Action::kOffload), Bytes{~0ULL});
+  EXPECT_EQ(offloaded.fetch[2], step.memory.event_of(8));
 }
 
-TEST(OperandsTest, APlanOfGivenActionsSaysTheLeastThatAnyNeeds) {
+TEST(OperandsTest, APlanOfGivenActionsReportsTheSmallestPossiblePeak) {
   const StepProfile step = profile_of_gated_block();
 
   EXPECT_EQ(plan_with(step, std::vector(4, Action::kKeep), 700_B).least, 700_B);
 }
 
-TEST(OperandsTest, APlaceBeginsWhereAnOperandIsWantedByItself) {
+TEST(OperandsTest, AnEventBeginsAtTheOwnUseOfAnOperand) {
   StepCurve curve;
-  curve.live = {500, 300, 400, 500, 900, 500};
+  curve.allocated = {500, 300, 400, 500, 900, 500};
   curve.absences = {{0, 1, 2, 100}, {1, 1, 3, 100}};
   curve.asks = {{0, 2, 1}, {1, 3, kNothing}, {0, 5, kNothing}};
 
@@ -168,15 +168,15 @@ TEST(OperandsTest, APlaceBeginsWhereAnOperandIsWantedByItself) {
   EXPECT_EQ(step.edges.at(step.operands[0].to), 5U);
 }
 
-TEST(OperandsTest, WhatWasFetchedForOthersAfterAnotherEventStays) {
+TEST(OperandsTest, AFetchForProductsAfterAnotherEventIsNoOperand) {
   StepCurve curve = gated_block();
-  ++curve.asks[2].place;
+  ++curve.asks[2].event;
 
   for (const Operand& each : operands_of(curve))
     EXPECT_NE(each.storage, 2U);
 }
 
-TEST(OperandsTest, WhatWasAskedForWithNothingComputedFromItStays) {
+TEST(OperandsTest, AUseForAnUnknownProductIsNoOperand) {
   StepCurve curve = gated_block();
   for (StepCurve::Ask& ask : curve.asks)
     if (ask.storage == 2) ask.product = 7;  // of which nothing is known
@@ -185,7 +185,7 @@ TEST(OperandsTest, WhatWasAskedForWithNothingComputedFromItStays) {
     EXPECT_NE(each.storage, 2U);
 }
 
-TEST(OperandsTest, WhatIsAskedForWhileItIsAwayOrNeverWasIsNoOperand) {
+TEST(OperandsTest, AUseWhileOffloadedOrNeverOffloadedIsNoOperand) {
   StepCurve curve = gated_block();
   const std::size_t before = operands_of(curve).size();
   curve.asks.push_back({9, 12, 1});
@@ -193,12 +193,12 @@ TEST(OperandsTest, WhatIsAskedForWhileItIsAwayOrNeverWasIsNoOperand) {
   EXPECT_EQ(operands_of(curve).size(), before);
 }
 
-TEST(OperandsTest, WhereMemoryIsFreedLateNothingMovesInstead) {
+TEST(OperandsTest, IfMemoryIsFreedLateNothingIsOffloadedInstead) {
   StepProfile step = profile_of_gated_block();
   step.free_at_once = false;
 
   EXPECT_EQ(least_peak(step), 900_B);
-  EXPECT_NE(plan_step(step, 850_B).actions[3], Action::kMove);
+  EXPECT_NE(plan_step(step, 850_B).actions[3], Action::kOffload);
 }
 
 TEST(OperandsTest, PlansOfRandomStepsAreSoundMeetTheBudgetAndNeverBeatTheBound) {
@@ -208,7 +208,7 @@ TEST(OperandsTest, PlansOfRandomStepsAreSoundMeetTheBudgetAndNeverBeatTheBound) 
     const StepProfile step = random_step_with_operands(random, 4 + random() % 40);
     std::vector<Action> again;
     for (const StepProfile::Storage& storage : step.storages)
-      again.push_back(storage.recompute ? Action::kRecompute : Action::kMove);
+      again.push_back(storage.recompute ? Action::kRecompute : Action::kOffload);
     const Bytes computed = plan_with(step, again, Bytes{}).peak;
     for (const Bytes budget : budgets_of(step, 8)) {
       const BudgetPlan plan = plan_step(step, budget);
@@ -222,7 +222,7 @@ TEST(OperandsTest, PlansOfRandomStepsAreSoundMeetTheBudgetAndNeverBeatTheBound) 
   EXPECT_TRUE(moved_instead);
 }
 
-TEST(OperandsTest, RandomActionsNeedWhatTheirPlanSaysAndNeverBeatTheBound) {
+TEST(OperandsTest, RandomActionsNeedThePredictedPeakAndNeverBeatTheBound) {
   std::mt19937_64 random(kOperandsSeed);
   for (int trial = 0; trial < 200; ++trial) {
     const StepProfile step = random_step_with_operands(random, 4 + random() % 20);
@@ -230,13 +230,14 @@ TEST(OperandsTest, RandomActionsNeedWhatTheirPlanSaysAndNeverBeatTheBound) {
     for (const StepProfile::Storage& storage : step.storages) {
       const auto one = random() % 3;
       actions.push_back(one == 0            ? Action::kKeep
-                        : one == 1          ? Action::kMove
+                        : one == 1          ? Action::kOffload
                         : storage.recompute ? Action::kRecompute
-                                            : Action::kMove);
+                                            : Action::kOffload);
     }
     BudgetPlan plan = plan_with(step, actions, Bytes{});
-    const auto live = allocated_bytes(step, plan.actions, plan.fetch);
-    ASSERT_EQ(plan.peak.count(), *std::max_element(live.begin(), live.end())) << "trial " << trial;
+    const auto allocated = allocated_bytes(step, plan.actions, plan.fetch);
+    ASSERT_EQ(plan.peak.count(), *std::max_element(allocated.begin(), allocated.end()))
+        << "trial " << trial;
     ASSERT_GE(plan.peak, least_peak(step)) << "trial " << trial;
     const double bound = lower_bound(step, plan.peak).seconds;
     plan = plan_with(step, actions, plan.peak);
@@ -245,7 +246,7 @@ TEST(OperandsTest, RandomActionsNeedWhatTheirPlanSaysAndNeverBeatTheBound) {
   }
 }
 
-TEST(OperandsTest, NothingBeatsTheBoundWhereOperandsComeAndGoOrHaveNoTurnOfTheirOwn) {
+TEST(OperandsTest, NoPlanBeatsTheBoundIfOperandsAreReleasedEarlyOrHaveNoOwnUse) {
   std::mt19937_64 random(kOperandsSeed);
   for (int trial = 0; trial < 300; ++trial) {
     const StepProfile step =
@@ -254,7 +255,7 @@ TEST(OperandsTest, NothingBeatsTheBoundWhereOperandsComeAndGoOrHaveNoTurnOfTheir
     for (const StepProfile::Storage& storage : step.storages) {
       const auto one = random() % 3;
       actions.push_back(one == 0                         ? Action::kKeep
-                        : one == 1 || !storage.recompute ? Action::kMove
+                        : one == 1 || !storage.recompute ? Action::kOffload
                                                          : Action::kRecompute);
     }
     const Bytes needed = plan_with(step, actions, Bytes{}).peak;
@@ -266,26 +267,26 @@ TEST(OperandsTest, NothingBeatsTheBoundWhereOperandsComeAndGoOrHaveNoTurnOfTheir
   }
 }
 
-/// Storage 1 is recomputed, in 1000 seconds, from 0, which is fetched at place 4 for that and
+/// Storage 1 is recomputed, in 1000 seconds, from 0, which is fetched at event 4 for that and
 /// is wanted by itself at 6, or never.
 StepProfile one_operand(bool wanted) {
   StepCurve curve;
-  curve.live = {700, 600, 500, 500, 900, wanted ? 1000U : 900U, 700, 600, 500};
+  curve.allocated = {700, 600, 500, 500, 900, wanted ? 1000U : 900U, 700, 600, 500};
   curve.absences = {{0, 1, 4, 100}, {1, 2, 5, 100}, {1, 7, 9, 100}};
   curve.asks = {{0, 4, 1}, {1, 5, kNothing}};
   if (wanted) curve.asks.push_back({0, 6, kNothing});
   curve.absences.push_back({0, wanted ? 8U : 6U, 9, 100});
   StepProfile profile{RecordedStep(curve, 2)};
   const RecordedStep& step = profile.memory;
-  profile.storages = {{100, step.place_of(1), step.place_of(4)},
-                      {100, step.place_of(2), step.place_of(5), 1000.0}};
-  profile.turn = step.place_of(4);
-  profile.seconds.assign(profile.places(), 1);
+  profile.storages = {{100, step.event_of(1), step.event_of(4)},
+                      {100, step.event_of(2), step.event_of(5), 1000.0}};
+  profile.boundary = step.event_of(4);
+  profile.seconds.assign(profile.events(), 1);
   profile.link = {1, 1, 0};
   return profile;
 }
 
-TEST(OperandsTest, NothingIsBoundToMoveForAnOperandThatCanBeRecomputed) {
+TEST(OperandsTest, TheBoundCountsNoOffloadOfARecomputableOperand) {
   StepProfile step = one_operand(true);
   step.storages[0].recompute = 0;
 
@@ -295,26 +296,26 @@ TEST(OperandsTest, NothingIsBoundToMoveForAnOperandThatCanBeRecomputed) {
   EXPECT_LE(lower_bound(step, 900_B).seconds, plan.timing.total());
 }
 
-TEST(OperandsTest, NothingIsBoundToAreFetchedThatIsWantedOnlyForOthers) {
+TEST(OperandsTest, TheBoundCountsNoFetchOfAStorageUsedOnlyAsOperand) {
   StepProfile step = one_operand(false);
   step.link.out = 1e6;
 
-  const BudgetPlan plan = plan_with(step, {Action::kMove, Action::kMove}, 800_B);
+  const BudgetPlan plan = plan_with(step, {Action::kOffload, Action::kOffload}, 800_B);
 
   ASSERT_EQ(plan.peak, 800_B);
   EXPECT_LE(lower_bound(step, 800_B).seconds, plan.timing.total());
 }
 
-TEST(OperandsTest, MemoryThatEndsIsShortOfWhatIsNotThereForOthers) {
+TEST(OperandsTest, AStepThatRanOutOfMemoryMissesTheOperandsNotYetFetched) {
   StepCurve curve = gated_block();
-  curve.live.resize(8);  // it ended where storage 3 was to be computed
+  curve.allocated.resize(8);  // it ended where storage 3 was to be computed
   curve.asks.resize(3);
   curve.absences = {{0, 1, 5, 100}, {1, 2, 6, 100}, {2, 3, 7, 100}, {3, 4, 8, 100}};
   EXPECT_EQ(needed_so_far(curve), 500_B);
 
   curve.asks.push_back({2, 7, kNothing});
   EXPECT_EQ(needed_so_far(curve), 600_B);
-  curve.absences.push_back({0, 7, 8, 100});  // one of them has gone already
+  curve.absences.push_back({0, 7, 8, 100});  // one of them is freed already
   EXPECT_EQ(needed_so_far(curve), 700_B);
 }
 

@@ -31,11 +31,11 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
          [](auto&, auto& plan, auto&) {
            plan.actions.push_back(Action::kKeep);
          }},
-        {"a place too few",
+        {"one event too few",
          [](auto&, auto& plan, auto&) {
            plan.fetch.pop_back();
          }},
-        {"a place too many",
+        {"one event too many",
          [](auto&, auto& plan, auto&) {
            plan.fetch.push_back(0);
          }},
@@ -43,11 +43,11 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
          [](auto&, auto& plan, auto&) {
            plan.actions.clear();
          }},
-        {"one wanted at another place",
+        {"a use at another event",
          [](auto&, auto& plan, auto&) {
            ++plan.wanted[7];
          }},
-        {"no places",
+        {"no events",
          [](auto&, auto& plan, auto&) {
            plan.fetch.clear();
          }},
@@ -55,9 +55,9 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
          [](auto&, auto& plan, auto&) {
            plan.actions.assign(plan.actions.size(), Action::kKeep);
          }},
-        {"one that moves kept",
+        {"an offloaded one marked kept",
          [](auto&, auto& plan, auto&) {
-           *std::find(plan.actions.begin(), plan.actions.end(), Action::kMove) = Action::kKeep;
+           *std::find(plan.actions.begin(), plan.actions.end(), Action::kOffload) = Action::kKeep;
          }},
         {"one that is recomputed kept",
          [](auto&, auto& plan, auto&) {
@@ -65,36 +65,41 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
          }},
         {"one that cannot be is recomputed",
          [](auto&, auto& plan, auto&) {
-           *std::find(plan.actions.begin(), plan.actions.end(), Action::kMove) = Action::kRecompute;
+           *std::find(plan.actions.begin(), plan.actions.end(), Action::kOffload) =
+               Action::kRecompute;
          }},
-        {"one that was recomputed moves, unseen by its time",
+        {"a recomputed one marked offloaded, without its time",
          [](auto&, auto& plan, auto&) {
-           *std::find(plan.actions.begin(), plan.actions.end(), Action::kRecompute) = Action::kMove;
+           *std::find(plan.actions.begin(), plan.actions.end(), Action::kRecompute) =
+               Action::kOffload;
          }},
-        {"one kept moves, unseen by its peak and time",
+        {"a kept one marked offloaded, without its peak and time",
          [](auto& step, auto& plan, auto&) {
            for (std::size_t each = 0; each < plan.actions.size(); ++each) {
              if (plan.actions[each] != Action::kKeep || step.storages[each].recompute) continue;
-             plan.actions[each] = Action::kMove;
+             plan.actions[each] = Action::kOffload;
              plan.fetch[each] = step.storages[each].wanted;
              return;
            }
          }},
         {"one is fetched after it is wanted",
          [](auto& step, auto& plan, auto&) {
-           const auto moves = std::find(plan.actions.begin(), plan.actions.end(), Action::kMove);
-           const auto each = static_cast<std::size_t>(moves - plan.actions.begin());
+           const auto first_offload =
+               std::find(plan.actions.begin(), plan.actions.end(), Action::kOffload);
+           const auto each = static_cast<std::size_t>(first_offload - plan.actions.begin());
            plan.fetch[each] = step.storages[each].wanted + 1;
          }},
         {"one is fetched in the forward pass",
          [](auto& step, auto& plan, auto&) {
-           const auto moves = std::find(plan.actions.begin(), plan.actions.end(), Action::kMove);
-           plan.fetch[static_cast<std::size_t>(moves - plan.actions.begin())] = step.turn - 1;
+           const auto first_offload =
+               std::find(plan.actions.begin(), plan.actions.end(), Action::kOffload);
+           plan.fetch[static_cast<std::size_t>(first_offload - plan.actions.begin())] =
+               step.boundary - 1;
          }},
         {"all are fetched at once",
          [](auto& step, auto& plan, auto&) {
            for (std::size_t each = 0; each < plan.fetch.size(); ++each)
-             plan.fetch[each] = std::min(step.turn, step.storages[each].wanted);
+             plan.fetch[each] = std::min(step.boundary, step.storages[each].wanted);
          }},
         {"a smaller peak than it has",
          [](auto&, auto& plan, auto&) {
@@ -116,7 +121,7 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
          [](auto&, auto& plan, auto&) {
            plan.timing.stall_out = -1e-6;
          }},
-        {"a step with more live bytes",
+        {"a step with more allocated bytes",
          [](auto& step, auto&, auto&) {
            for (std::uint64_t& peak : step.memory.peaks)
              peak += 1;
@@ -131,14 +136,14 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
          }},
 };
 
-TEST(PlanCheckTest, EveryWrongPlanIsNamed) {
+TEST(PlanCheckTest, EveryInvalidPlanIsRejectedWithItsReason) {
   std::mt19937_64 random(kCheckSeed);
   StepProfile step = random_step(random, 60);
   step.link = {2000, 2000, 1e-3};  // both are in use
   const Bytes budget = budgets_of(step, 4)[1];
   const BudgetPlan plan = plan_step(step, budget);
   ASSERT_EQ(check_plan(step, plan, budget), std::nullopt);
-  for (const Action action : {Action::kKeep, Action::kMove, Action::kRecompute})
+  for (const Action action : {Action::kKeep, Action::kOffload, Action::kRecompute})
     ASSERT_GT(plan.bytes(step, action), 0u);
   ASSERT_GE(kWrongs.size(), 20u);
 

@@ -40,7 +40,7 @@ TEST(PlannerTest, PlansOfRandomStepsAreSoundAndNeverBeatTheBound) {
   }
 }
 
-TEST(PlannerTest, WhatIsNeverWantedAgainCostsNoBoundItsWayBack) {
+TEST(PlannerTest, TheBoundCountsNoFetchOfAnUnusedStorage) {
   std::mt19937_64 random(kPlannerSeed);
   for (int trial = 0; trial < 100; ++trial) {
     const StepProfile step = random_step_with_unwanted(random, 1 + random() % 30);
@@ -72,7 +72,7 @@ double best_of_all(const StepProfile& step, Bytes budget) {
   std::vector<Action> actions(storages, Action::kKeep);
   const std::function<void(std::size_t)> choose = [&](std::size_t storage) {
     if (storage < storages) {
-      for (const Action action : {Action::kKeep, Action::kMove, Action::kRecompute}) {
+      for (const Action action : {Action::kKeep, Action::kOffload, Action::kRecompute}) {
         if (action == Action::kRecompute && !step.storages[storage].recompute) continue;
         actions[storage] = action;
         choose(storage + 1);
@@ -103,7 +103,7 @@ TEST(PlannerTest, PlansOfSmallStepsAreNearlyAsFastAsTheBestOfAllChoices) {
   EXPECT_LE(sum / count, 1.03);
 }
 
-TEST(PlannerTest, WhatIsExpensiveMovesOrIsRecomputedNearlyAsIsBest) {
+TEST(PlannerTest, ExpensiveStoragesAreOffloadedOrRecomputedNearlyOptimally) {
   std::mt19937_64 random(kPlannerSeed);
   double sum = 0;
   int count = 0;
@@ -120,7 +120,7 @@ TEST(PlannerTest, WhatIsExpensiveMovesOrIsRecomputedNearlyAsIsBest) {
   EXPECT_LE(sum / count, 1.01);
 }
 
-TEST(PlannerTest, WhatIsFetchedBeginsWithAUse) {
+TEST(PlannerTest, FetchesBeginAtUses) {
   std::mt19937_64 random(kPlannerSeed);
   int early = 0;
   for (int trial = 0; trial < 100; ++trial) {
@@ -132,7 +132,7 @@ TEST(PlannerTest, WhatIsFetchedBeginsWithAUse) {
       const BudgetPlan plan = plan_step(step, budget);
       for (std::size_t storage = 0; storage < plan.actions.size(); ++storage) {
         const std::size_t wanted = step.storages[storage].wanted;
-        if (plan.actions[storage] != Action::kMove || wanted == step.places()) continue;
+        if (plan.actions[storage] != Action::kOffload || wanted == step.events()) continue;
         ASSERT_TRUE(uses.count(plan.fetch[storage])) << "trial " << trial;
         if (plan.fetch[storage] < wanted) ++early;
       }
@@ -141,7 +141,7 @@ TEST(PlannerTest, WhatIsFetchedBeginsWithAUse) {
   EXPECT_GT(early, 0);
 }
 
-TEST(PlannerTest, WhereTheLinkKeepsUpMovingIsFreeAndNothingIsRecomputed) {
+TEST(PlannerTest, IfTheLinkKeepsUpOffloadingIsFreeAndNothingIsRecomputed) {
   StepProfile step = even_step(20, 1000, {1000, 1000, 0});
   for (std::size_t storage = 0; storage < step.storages.size(); storage += 2)
     step.storages[storage].recompute = 0.5;
@@ -149,23 +149,23 @@ TEST(PlannerTest, WhereTheLinkKeepsUpMovingIsFreeAndNothingIsRecomputed) {
   const BudgetPlan plan = plan_step(step, 2500_B);
 
   EXPECT_EQ(plan.bytes(step, Action::kRecompute), 0u);
-  EXPECT_EQ(plan.bytes(step, Action::kMove), 500u);
+  EXPECT_EQ(plan.bytes(step, Action::kOffload), 500u);
   EXPECT_EQ(plan.timing.total(), plan.timing.compute);
 }
 
-TEST(PlannerTest, WhereTheLinkIsSlowWhatIsCheapIsRecomputed) {
+TEST(PlannerTest, WithASlowLinkCheapStoragesAreRecomputed) {
   StepProfile step = even_step(20, 1000, {1, 1, 0});
   for (std::size_t storage = 0; storage < step.storages.size(); storage += 2)
     step.storages[storage].recompute = 0.5;
 
   const BudgetPlan plan = plan_step(step, 2500_B);
 
-  EXPECT_EQ(plan.bytes(step, Action::kMove), 0u);
+  EXPECT_EQ(plan.bytes(step, Action::kOffload), 0u);
   EXPECT_EQ(plan.bytes(step, Action::kRecompute), 500u);
   EXPECT_EQ(plan.timing.recompute, 2.5);
 }
 
-TEST(PlannerTest, WhatIsExpensiveToRecomputeMovesAsFarAsTheLinkIsFree) {
+TEST(PlannerTest, ExpensiveStoragesAreOffloadedAsFarAsTheLinkIsFree) {
   // Each of 20 storages is 100 bytes and takes a second of the link or half of one of computing.
   StepProfile step = even_step(20, 1000, {100, 100, 0});
   for (StepProfile::Storage& storage : step.storages)
@@ -176,17 +176,17 @@ TEST(PlannerTest, WhatIsExpensiveToRecomputeMovesAsFarAsTheLinkIsFree) {
   const BudgetPlan plan = plan_step(step, 2500_B);
   const BudgetPlan more = plan_step(slow, 1500_B);
 
-  EXPECT_EQ(plan.bytes(step, Action::kMove), 500u);
+  EXPECT_EQ(plan.bytes(step, Action::kOffload), 500u);
   EXPECT_EQ(plan.timing.total(), plan.timing.compute);
-  EXPECT_GT(more.bytes(slow, Action::kMove), 0u);
-  EXPECT_GT(more.bytes(slow, Action::kRecompute), more.bytes(slow, Action::kMove));
+  EXPECT_GT(more.bytes(slow, Action::kOffload), 0u);
+  EXPECT_GT(more.bytes(slow, Action::kRecompute), more.bytes(slow, Action::kOffload));
   EXPECT_EQ(check_plan(slow, more, 1500_B), std::nullopt);
-  EXPECT_EQ(more.actions[0], Action::kMove);
+  EXPECT_EQ(more.actions[0], Action::kOffload);
   step.free_at_once = false;
-  EXPECT_EQ(plan_step(step, 2500_B).bytes(step, Action::kMove), 0u);
+  EXPECT_EQ(plan_step(step, 2500_B).bytes(step, Action::kOffload), 0u);
 }
 
-TEST(PlannerTest, OfWhatIsRecomputedTheCheapestPerByteGoesFirst) {
+TEST(PlannerTest, TheCheapestPerByteIsRecomputedFirst) {
   StepProfile step = even_step(6, 1000, {1, 1, 0});
   for (std::size_t storage = 0; storage < 6; ++storage)
     step.storages[storage].recompute = 1 + 0.1 * static_cast<double>((storage * 5) % 6);
@@ -214,7 +214,7 @@ TEST(PlannerTest, TheSmallestPeakWithinATimeIsFoundAndAtMostThatSlow) {
   }
 }
 
-TEST(PlanCurveTest, MoreMemoryIsNeverPlannedSlowerThanALittle) {
+TEST(PlanCurveTest, MoreMemoryIsNeverPlannedMuchSlower) {
   std::mt19937_64 random(kPlannerSeed);
   for (int trial = 0; trial < 30; ++trial) {
     const StepProfile step = random_step(random, 80);
@@ -223,27 +223,27 @@ TEST(PlanCurveTest, MoreMemoryIsNeverPlannedSlowerThanALittle) {
     for (std::size_t point = 1; point < curve.size(); ++point) {
       ASSERT_LT(curve[point - 1].budget, curve[point].budget);
       ASSERT_LE(curve[point].bound.seconds, curve[point - 1].bound.seconds * (1 + 1e-9));
-      ASSERT_LE(curve[point].of_limit(), 1 + 1e-9);
+      ASSERT_LE(curve[point].optimality(), 1 + 1e-9);
     }
     ASSERT_EQ(curve.back().timing.total(), curve.back().timing.compute);
-    ASSERT_EQ(curve.back().moved + curve.back().recomputed, 0u);
+    ASSERT_EQ(curve.back().offloaded + curve.back().recomputed, 0u);
   }
 }
 
-TEST(PlanCurveTest, APointsBudgetAndBoundAreThoseOfWhatIsHeldForIt) {
+TEST(PlanCurveTest, BudgetAndBoundOfAPointIncludeReservedMemory) {
   std::mt19937_64 random(kPlannerSeed);
   const StepProfile step = random_step(random, 80);
-  const auto held = [](Bytes live) {
-    return live + Bytes{live.count() / 10};
+  const auto held = [](Bytes allocated) {
+    return allocated + Bytes{allocated.count() / 10};
   };
-  const std::vector<PlanPoint> live = plan_curve(step, 5);
+  const std::vector<PlanPoint> allocated = plan_curve(step, 5);
   const std::vector<PlanPoint> all = plan_curve(step, 5, held);
-  for (std::size_t point = 0; point < live.size(); ++point) {
-    EXPECT_EQ(all[point].budget, held(live[point].budget));
-    EXPECT_EQ(all[point].peak, live[point].peak);
+  for (std::size_t point = 0; point < allocated.size(); ++point) {
+    EXPECT_EQ(all[point].budget, held(allocated[point].budget));
+    EXPECT_EQ(all[point].peak, allocated[point].peak);
     EXPECT_EQ(all[point].bound.seconds, lower_bound(step, all[point].budget).seconds);
   }
-  EXPECT_LT(all.front().bound.seconds, live.front().bound.seconds);
+  EXPECT_LT(all.front().bound.seconds, allocated.front().bound.seconds);
 }
 
 }  // namespace

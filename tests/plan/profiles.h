@@ -15,28 +15,28 @@
 namespace spillway::test_steps {
 
 /// A step that saves `storages` one by one and wants them again in reverse, as training has them;
-/// the first half of its places is the forward pass. Sizes, times and rates are random.
+/// the first half of its events is the forward pass. Sizes, times and rates are random.
 inline StepProfile random_step(std::mt19937_64& random, std::size_t storages) {
-  const std::size_t places = 2 * storages + 2;
+  const std::size_t events = 2 * storages + 2;
   StepCurve curve;
-  for (std::size_t place = 0; place < places; ++place)
-    curve.live.push_back(1000 + random() % 500);
+  for (std::size_t event = 0; event < events; ++event)
+    curve.allocated.push_back(1000 + random() % 500);
   std::vector<std::uint64_t> sizes;
   for (std::size_t storage = 0; storage < storages; ++storage) {
     sizes.push_back(50 + random() % 300);
     // Blocks are rounded up.
     curve.absences.push_back(
-        {storage, storage + 1, places - 1 - storage, sizes[storage] + random() % 20});
+        {storage, storage + 1, events - 1 - storage, sizes[storage] + random() % 20});
   }
   StepProfile profile{RecordedStep(curve, storages)};
-  profile.turn = profile.memory.place_of(places / 2);
-  for (std::size_t place = 0; place < profile.places(); ++place)
+  profile.boundary = profile.memory.event_of(events / 2);
+  for (std::size_t event = 0; event < profile.events(); ++event)
     profile.seconds.push_back(static_cast<double>(1 + random() % 100) * 1e-3);
   for (std::size_t storage = 0; storage < storages; ++storage) {
     StepProfile::Storage known;
     known.bytes = sizes[storage];
-    known.saved = profile.memory.place_of(storage);
-    known.wanted = profile.memory.place_of(places - 1 - storage);
+    known.saved = profile.memory.event_of(storage);
+    known.wanted = profile.memory.event_of(events - 1 - storage);
     if (random() % 3 == 0) known.recompute = static_cast<double>(random() % 40) * 1e-3;
     profile.storages.push_back(known);
   }
@@ -52,17 +52,17 @@ inline StepProfile random_step_with_unwanted(std::mt19937_64& random, std::size_
   StepProfile profile = random_step(random, storages);
   for (RecordedStep::Absence& offloaded : profile.memory.absences) {
     if (random() % 4 != 0) continue;
-    offloaded.to = profile.places();
-    profile.storages[offloaded.storage].wanted = profile.places();
+    offloaded.to = profile.events();
+    profile.storages[offloaded.storage].wanted = profile.events();
   }
   return profile;
 }
 
 /// A step as above in which some storages are recomputed, each from one or two that were saved
-/// at most `reach` storages before it and that then stay until their own turn. Everything is
+/// at most `reach` storages before it and that then stay until their own use. Everything is
 /// offloaded, as when it is recorded. With `comes_and_goes` some are released before that, some are
-/// used once more, and some have no turn of their own, as in several backward passes through parts
-/// of a graph.
+/// used once more, and some have no use of their own, as in several backward passes through
+/// parts of a graph.
 class StepWithOperands {
  public:
   StepWithOperands(std::mt19937_64& random,
@@ -70,10 +70,10 @@ class StepWithOperands {
                    std::size_t reach,
                    bool comes_and_goes)
       : random_(random), sizes_(storages), operands_(storages), left_(storages) {
-    curve_.live.push_back(kBase);
+    curve_.allocated.push_back(kBase);
     for (std::size_t storage = 0; storage < storages; ++storage)
       save(storage, reach);
-    turn_ = curve_.live.size();
+    boundary_ = curve_.allocated.size();
     for (std::size_t storage = storages; storage-- > 0;) {
       const bool unwanted = comes_and_goes && random() % 6 == 0;
       if (!unwanted) use(storage);
@@ -83,18 +83,19 @@ class StepWithOperands {
       if (comes_and_goes && random() % 3 == 0) use(random() % storages);
     }
     for (std::size_t storage = 0; storage < storages; ++storage) {
-      if (left_[storage] && *left_[storage] < curve_.live.size())
-        curve_.absences.push_back({storage, *left_[storage], curve_.live.size(), sizes_[storage]});
+      if (left_[storage] && *left_[storage] < curve_.allocated.size())
+        curve_.absences.push_back(
+            {storage, *left_[storage], curve_.allocated.size(), sizes_[storage]});
     }
   }
 
   [[nodiscard]] StepProfile profile() {
     StepProfile profile{RecordedStep(curve_, sizes_.size())};
-    profile.turn = profile.memory.place_of(turn_);
-    for (std::size_t place = 0; place < profile.places(); ++place)
+    profile.boundary = profile.memory.event_of(boundary_);
+    for (std::size_t event = 0; event < profile.events(); ++event)
       profile.seconds.push_back(static_cast<double>(1 + random_() % 100) * 1e-3);
     for (std::size_t storage = 0; storage < sizes_.size(); ++storage) {
-      const std::size_t none = profile.places();
+      const std::size_t none = profile.events();
       StepProfile::Storage known{sizes_[storage], none, none};
       if (!operands_[storage].empty()) known.recompute = static_cast<double>(random_() % 40) * 1e-3;
       profile.storages.push_back(known);
@@ -115,7 +116,7 @@ class StepWithOperands {
 
   void event(std::int64_t change) {
     there_ += change;
-    curve_.live.push_back(kBase + random_() % 500 + static_cast<std::uint64_t>(there_));
+    curve_.allocated.push_back(kBase + random_() % 500 + static_cast<std::uint64_t>(there_));
   }
 
   void save(std::size_t storage, std::size_t reach) {
@@ -135,7 +136,7 @@ class StepWithOperands {
 
   void release(std::size_t storage) {
     event(-static_cast<std::int64_t>(sizes_[storage]));
-    left_[storage] = curve_.live.size() - 1;
+    left_[storage] = curve_.allocated.size() - 1;
   }
 
   // NOLINTNEXTLINE(misc-no-recursion): operands were saved before
@@ -148,19 +149,19 @@ class StepWithOperands {
       if (!operands_[storage].empty()) curve_.besides[storage] = random_() % 100;
       curve_.absences.push_back({storage,
                                  *std::exchange(left_[storage], std::nullopt),
-                                 curve_.live.size() - 1,
+                                 curve_.allocated.size() - 1,
                                  sizes_[storage]});
     }
-    curve_.asks.push_back({storage, curve_.live.size() - 1, product});
+    curve_.asks.push_back({storage, curve_.allocated.size() - 1, product});
   }
 
   std::mt19937_64& random_;
   std::vector<std::uint64_t> sizes_;
   std::vector<std::vector<std::size_t>> operands_;
-  std::vector<std::optional<std::size_t>> left_;  // at this place, where it is offloaded
+  std::vector<std::optional<std::size_t>> left_;  // at this event, where it is offloaded
   std::int64_t there_ = 0;
   StepCurve curve_;
-  std::size_t turn_ = 0;
+  std::size_t boundary_ = 0;
 };
 
 inline StepProfile random_step_with_operands(std::mt19937_64& random,
@@ -173,24 +174,24 @@ inline StepProfile random_step_with_operands(std::mt19937_64& random,
 /// A step of `storages` equal ones: 100 bytes, a second of computing between two of them, and
 /// `base` bytes besides.
 inline StepProfile even_step(std::size_t storages, std::uint64_t base, LinkRates link) {
-  const std::size_t places = 2 * storages + 1;
+  const std::size_t events = 2 * storages + 1;
   StepCurve curve;
-  curve.live.assign(places, base);
+  curve.allocated.assign(events, base);
   for (std::size_t storage = 0; storage < storages; ++storage)
-    curve.absences.push_back({storage, storage + 1, places - 1 - storage, 100});
+    curve.absences.push_back({storage, storage + 1, events - 1 - storage, 100});
   StepProfile profile{RecordedStep(curve, storages)};
-  profile.turn = storages + 1;
-  profile.seconds.assign(profile.places(), 1);
+  profile.boundary = storages + 1;
+  profile.seconds.assign(profile.events(), 1);
   for (std::size_t storage = 0; storage < storages; ++storage)
-    profile.storages.push_back({100, storage, places - 1 - storage});
+    profile.storages.push_back({100, storage, events - 1 - storage});
   profile.link = link;
   return profile;
 }
 
 inline std::uint64_t peak_of(const StepProfile& step, Action everything) {
   const std::vector<Action> actions(step.storages.size(), everything);
-  const auto live = allocated_bytes(step, actions);
-  return *std::max_element(live.begin(), live.end());
+  const auto allocated = allocated_bytes(step, actions);
+  return *std::max_element(allocated.begin(), allocated.end());
 }
 
 /// From the least that the step can do with to what it needs with everything kept, in this many

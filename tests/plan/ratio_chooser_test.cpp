@@ -46,7 +46,7 @@ TEST_P(RandomShapes, EveryStepOfAChangingBatchSizeMeetsTheRatio) {
   }
 }
 
-TEST_P(RandomShapes, WhereverAStepEndsOrTurnsOffNoMoreThanItsShareHasMoved) {
+TEST_P(RandomShapes, NoPrefixOfAStepOffloadsMoreThanItsShare) {
   std::mt19937_64 random(19);
   for (int trial = 0; trial < 60; ++trial) {
     RatioChooser chooser(ratio(GetParam()));
@@ -66,23 +66,23 @@ TEST_P(RandomShapes, WhereverAStepEndsOrTurnsOffNoMoreThanItsShareHasMoved) {
   }
 }
 
-TEST_P(RandomShapes, WhatIsTakenAsDueIsWhatTheChooserCountsAsMoved) {
+TEST_P(RandomShapes, TheChooserCountsDueStoragesAsOffloaded) {
   std::mt19937_64 random(23);
   for (int trial = 0; trial < 60; ++trial) {
     RatioChooser chooser(ratio(GetParam()));
     const Sizes sizes = random_sizes(random);
     for (int steps = 0; steps < 3; ++steps) {
       const std::vector<Choice> choices = offer(chooser, sizes);
-      Bytes moved;
+      Bytes offloaded;
       for (std::size_t index = 0; index < sizes.size(); ++index)
-        moved += choices[index] == Choice::kMove ? sizes[index] : 0_B;
-      ASSERT_EQ(moved, chooser.offloaded_bytes());
+        offloaded += choices[index] == Choice::kOffload ? sizes[index] : 0_B;
+      ASSERT_EQ(offloaded, chooser.offloaded_bytes());
       chooser.end_step();
     }
   }
 }
 
-TEST_P(RandomShapes, APlannedStepWithStoragesHeldElsewhereMeetsTheRatioOfTheRest) {
+TEST_P(RandomShapes, APlannedStepWithStoragesReferencedElsewhereMeetsTheRatioOfTheRest) {
   std::mt19937_64 random(13);
   for (int trial = 0; trial < 100; ++trial) {
     RatioChooser chooser(ratio(GetParam()));
@@ -111,7 +111,7 @@ TEST_P(RandomShapes, APlannedStepWithStoragesHeldElsewhereMeetsTheRatioOfTheRest
   }
 }
 
-TEST_P(RandomShapes, ADifferenceInMidStepStillMeetsTheRatioOnceTheEvenSpreadHasCaughtUp) {
+TEST_P(RandomShapes, AfterADifferenceInMidStepTheEvenSpreadMeetsTheRatio) {
   std::mt19937_64 random(17);
   for (int trial = 0; trial < 100; ++trial) {
     RatioChooser chooser(ratio(GetParam()));
@@ -162,19 +162,21 @@ TEST(RatioChooserTest, ANewShapeIsSpreadEvenly) {
 
   const auto choices = step(chooser, Sizes(4, 100_B));
 
-  EXPECT_EQ(choices, (std::vector{Choice::kKeep, Choice::kMove, Choice::kKeep, Choice::kMove}));
+  EXPECT_EQ(choices,
+            (std::vector{Choice::kKeep, Choice::kOffload, Choice::kKeep, Choice::kOffload}));
 }
 
-TEST(RatioChooserTest, AKnownShapeMovesItsEarliestStorages) {
+TEST(RatioChooserTest, AKnownShapeOffloadsItsEarliestStorages) {
   RatioChooser chooser(ratio(0.5));
   step(chooser, Sizes(4, 100_B));
 
   const auto choices = step(chooser, Sizes(4, 100_B));
 
-  EXPECT_EQ(choices, (std::vector{Choice::kMove, Choice::kMove, Choice::kKeep, Choice::kKeep}));
+  EXPECT_EQ(choices,
+            (std::vector{Choice::kOffload, Choice::kOffload, Choice::kKeep, Choice::kKeep}));
 }
 
-TEST(RatioChooserTest, WhatIsToMoveWaitsUntilTheBytesSeenAllowIt) {
+TEST(RatioChooserTest, APlannedOffloadWaitsUntilTheBytesSeenAllowIt) {
   RatioChooser chooser(ratio(0.5));
   step(chooser, Sizes(4, 100_B));
 
@@ -185,7 +187,7 @@ TEST(RatioChooserTest, WhatIsToMoveWaitsUntilTheBytesSeenAllowIt) {
   EXPECT_EQ(chooser.offloaded_bytes(), 100_B);
 }
 
-TEST(RatioChooserTest, OfEqualsTheLargestMove) {
+TEST(RatioChooserTest, AmongEqualsTheLargestIsOffloaded) {
   const Sizes sizes{100_B, 40_B, 200_B, 60_B};
   const std::vector<std::uint64_t> nodes{7, 8, 8, 9};
   RatioChooser chooser(ratio(0.75));
@@ -194,27 +196,29 @@ TEST(RatioChooserTest, OfEqualsTheLargestMove) {
 
   const auto choices = offer(chooser, sizes, nodes);
 
-  EXPECT_EQ(choices, (std::vector{Choice::kMove, Choice::kKeep, Choice::kMove, Choice::kKeep}));
+  EXPECT_EQ(choices,
+            (std::vector{Choice::kOffload, Choice::kKeep, Choice::kOffload, Choice::kKeep}));
   RatioChooser without(ratio(0.75));
   step(without, sizes);
   EXPECT_EQ(offer(without, sizes),
-            (std::vector{Choice::kMove, Choice::kMove, Choice::kKeep, Choice::kMove}));
+            (std::vector{Choice::kOffload, Choice::kOffload, Choice::kKeep, Choice::kOffload}));
 }
 
-TEST(RatioChooserTest, WhatIsUsedAgainAtOnceStaysWhereTheShareIsMetWithoutIt) {
+TEST(RatioChooserTest, AStorageUsedAgainAtOnceStaysIfTheRatioIsMetWithoutIt) {
   const Sizes sizes{100_B, 100_B, 100_B, 10_B};
   RatioChooser chooser(ratio(0.5));
   step(chooser, sizes);
-  EXPECT_EQ(offer(chooser, sizes).back(), Choice::kMove);  // it fits, and nothing speaks against it
+  EXPECT_EQ(offer(chooser, sizes).back(),
+            Choice::kOffload);  // it fits, and nothing speaks against it
   chooser.used_at_once(3);
   chooser.end_step();
 
   const auto choices = offer(chooser, sizes);
 
-  EXPECT_EQ(choices, (std::vector{Choice::kMove, Choice::kKeep, Choice::kKeep, Choice::kKeep}));
+  EXPECT_EQ(choices, (std::vector{Choice::kOffload, Choice::kKeep, Choice::kKeep, Choice::kKeep}));
 }
 
-TEST(RatioChooserTest, WhatIsUsedAgainAtOnceMovesWhereTheShareNeedsItOrAllIsToMove) {
+TEST(RatioChooserTest, AStorageUsedAgainAtOnceIsOffloadedIfTheRatioNeedsIt) {
   for (const double share : {0.5, 1.0}) {
     RatioChooser chooser(ratio(share));
     for (int steps = 0; steps < 2; ++steps) {
@@ -226,8 +230,8 @@ TEST(RatioChooserTest, WhatIsUsedAgainAtOnceMovesWhereTheShareNeedsItOrAllIsToMo
 
     const auto choices = offer(chooser, {10_B, 100_B, 100_B});
 
-    EXPECT_EQ(choices.front(), Choice::kMove);
-    EXPECT_EQ(choices.back(), share == 1.0 ? Choice::kMove : Choice::kKeep);
+    EXPECT_EQ(choices.front(), Choice::kOffload);
+    EXPECT_EQ(choices.back(), share == 1.0 ? Choice::kOffload : Choice::kKeep);
     EXPECT_TRUE(meets(chooser, 100_B));
   }
 }
@@ -241,20 +245,20 @@ TEST(RatioChooserTest, AVerdictEndsWhenTheStorageIsNotReferencedElsewhere) {
   EXPECT_FALSE(chooser.alive_at_unpack(0));  // known
   chooser.end_step();
   EXPECT_EQ(offer(chooser, Sizes(2, 100_B)).front(), Choice::kReferencedElsewhere);
-  chooser.not_held(0);
+  chooser.unreferenced(0);
   chooser.end_step();
 
-  EXPECT_EQ(offer(chooser, Sizes(2, 100_B)).front(), Choice::kMove);
+  EXPECT_EQ(offer(chooser, Sizes(2, 100_B)).front(), Choice::kOffload);
 }
 
-TEST(RatioChooserTest, AStorageThatIsHeldInEverySecondStepOnlyMovesAgainSoon) {
+TEST(RatioChooserTest, AStorageReferencedElsewhereInEverySecondStepIsOffloadedAgainSoon) {
   RatioChooser chooser(ratio(1.0));
   int kept = 0;
   for (int steps = 0; steps < 20; ++steps) {
     const bool held = steps % 2 == 0;
     const bool stays = offer(chooser, {100_B}).front() == Choice::kReferencedElsewhere;
     if (held) chooser.alive_at_unpack(0);
-    if (!held && stays) chooser.not_held(0);
+    if (!held && stays) chooser.unreferenced(0);
     kept += stays ? 1 : 0;
     chooser.end_step();
   }
@@ -269,13 +273,13 @@ TEST(RatioChooserTest, AVerdictIsOfItsShapeOnly) {
   chooser.alive_at_unpack(0);
   chooser.end_step();
 
-  EXPECT_EQ(offer(chooser, {100_B, 200_B}).front(), Choice::kMove);
+  EXPECT_EQ(offer(chooser, {100_B, 200_B}).front(), Choice::kOffload);
   chooser.abandon_step();
   step(chooser, {100_B, 300_B});
-  EXPECT_EQ(offer(chooser, {100_B, 300_B}).front(), Choice::kMove);
+  EXPECT_EQ(offer(chooser, {100_B, 300_B}).front(), Choice::kOffload);
 }
 
-TEST(RatioChooserTest, AStorageThatWasAliveAtItsUnpackIsNotMovedAgain) {
+TEST(RatioChooserTest, AStorageAliveAtItsUnpackIsNotOffloadedAgain) {
   RatioChooser chooser(ratio(1.0));
   offer(chooser, Sizes(2, 100_B));
   chooser.alive_at_unpack(0);
@@ -284,7 +288,7 @@ TEST(RatioChooserTest, AStorageThatWasAliveAtItsUnpackIsNotMovedAgain) {
   step(chooser, Sizes(2, 100_B));
   const auto choices = step(chooser, Sizes(2, 100_B));
 
-  EXPECT_EQ(choices, (std::vector{Choice::kReferencedElsewhere, Choice::kMove}));
+  EXPECT_EQ(choices, (std::vector{Choice::kReferencedElsewhere, Choice::kOffload}));
 }
 
 TEST(RatioChooserTest, TwoAlternatingShapesAreBothPlanned) {
@@ -306,7 +310,7 @@ TEST(RatioChooserTest, ADifferentSizeEndsThePlanForTheStep) {
 
   EXPECT_FALSE(chooser.planned());
   EXPECT_EQ(chooser.mismatches(), 1U);
-  EXPECT_EQ(choices, (std::vector{Choice::kMove, Choice::kKeep, Choice::kMove}));
+  EXPECT_EQ(choices, (std::vector{Choice::kOffload, Choice::kKeep, Choice::kOffload}));
 }
 
 TEST(RatioChooserTest, ALongerStepEndsThePlan) {
@@ -340,11 +344,11 @@ TEST(RatioChooserTest, AStepThatWasGivenUpLeavesThePlanAsItWas) {
   EXPECT_EQ(chooser.offloaded_bytes(), 200_B);
 }
 
-TEST(RatioChooserTest, WhatCouldNotMoveCountsAsSeenAndNotAsMoved) {
+TEST(RatioChooserTest, AFailedOffloadCountsAsSeenAndNotAsOffloaded) {
   RatioChooser chooser(ratio(1.0));
   offer(chooser, Sizes(2, 100_B));
 
-  chooser.not_moved(1);
+  chooser.not_offloaded(1);
 
   EXPECT_EQ(chooser.seen_bytes(), 200_B);
   EXPECT_EQ(chooser.offloaded_bytes(), 100_B);
@@ -360,7 +364,7 @@ TEST(RatioChooserTest, AStepWithoutStoragesChangesNothing) {
   EXPECT_TRUE(chooser.planned());
 }
 
-TEST(RatioChooserTest, EverNewShapesDoNotGrowTheMemoryWithoutEnd) {
+TEST(RatioChooserTest, NewShapesDoNotGrowMemoryIndefinitely) {
   RatioChooser chooser(ratio(0.5));
   step(chooser, {1_B});
   for (std::uint64_t size = 2; size < 2000; ++size)

@@ -20,18 +20,18 @@ Action first_action(BudgetChooser& chooser, std::uint64_t size) {
   return first;
 }
 
-TEST(RecomputeTrialTest, AStepThatIsLargerThanAllBeforeOffloadsInsteadOfRecomputing) {
+TEST(RecomputeTrialTest, AStepLargerThanAllBeforeOffloadsInsteadOfRecomputing) {
   BudgetChooser chooser(1010_B);
   ASSERT_EQ(first_action(chooser, 100), Action::kRecompute);
 
-  EXPECT_EQ(first_action(chooser, 200), Action::kMove);
+  EXPECT_EQ(first_action(chooser, 200), Action::kOffload);
   EXPECT_EQ(first_action(chooser, 50), Action::kRecompute);
 }
 
 TEST(RecomputeTrialTest, TheNextStepOfThatSizeRecomputes) {
   BudgetChooser chooser(1010_B);
   first_action(chooser, 100);
-  ASSERT_EQ(first_action(chooser, 200), Action::kMove);
+  ASSERT_EQ(first_action(chooser, 200), Action::kOffload);
 
   EXPECT_EQ(first_action(chooser, 200), Action::kRecompute);
   EXPECT_EQ(first_action(chooser, 150), Action::kRecompute);
@@ -66,12 +66,12 @@ TEST(RecomputeTrialTest, StepsAfterOneThatExceededTheBudgetOffloadFourTimesAsLon
   }
 }
 
-TEST(RecomputeTrialTest, ALargerStepRecomputesWhereSmallerOnesHaveLeftRoomForIt) {
+TEST(RecomputeTrialTest, ALargerStepRecomputesIfSmallerOnesLeftRoomForIt) {
   BudgetChooser chooser(4000_B);  // three and a half times what the first one needs
   first_action(chooser, 100);
 
   EXPECT_EQ(first_action(chooser, 300), Action::kRecompute);
-  EXPECT_EQ(first_action(chooser, 2000), Action::kMove);
+  EXPECT_EQ(first_action(chooser, 2000), Action::kOffload);
 }
 
 }  // namespace

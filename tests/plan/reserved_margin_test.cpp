@@ -15,12 +15,12 @@ using namespace literals;
 
 /// A step of three storages that holds `most` at its peak.
 std::vector<bool> held_step(BudgetChooser& chooser, Bytes most) {
-  std::vector<bool> moves;
+  std::vector<bool> offloads;
   for (int storage = 0; storage < 3; ++storage)
-    moves.push_back(chooser.choose(100_B, 1000_B) == Action::kMove);
-  chooser.held(most);
+    offloads.push_back(chooser.choose(100_B, 1000_B) == Action::kOffload);
+  chooser.reserved_following_plan(most);
   chooser.end_step(nested({0, 0, 0}, 1000));
-  return moves;
+  return offloads;
 }
 
 /// Recorded and planned, then as many steps that hold too much as it takes to plan for less.
@@ -31,7 +31,7 @@ void plan_and_hold_more(BudgetChooser& chooser) {
     held_step(chooser, 1600_B);
 }
 
-TEST(ReservedMarginTest, WhatAPlannedStepHeldBeyondTheBudgetIsPlannedForLess) {
+TEST(ReservedMarginTest, ExcessReservedBytesOfAPlannedStepLowerTheNextPlan) {
   BudgetChooser chooser(1250_B);
   step(chooser, {100, 100, 100}, 1000);
   chooser.time(even_times(7));
@@ -42,12 +42,12 @@ TEST(ReservedMarginTest, WhatAPlannedStepHeldBeyondTheBudgetIsPlannedForLess) {
     EXPECT_EQ(held_step(chooser, 1310_B), (std::vector{true, false, false}));
 
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, false}));
-  // What is said of it is said for the budget that was asked for.
+  // The shortage refers to the requested budget.
   EXPECT_EQ(chooser.planned_last()->budget, 1250_B);
   EXPECT_LE(chooser.planned_last()->plan.peak, 1190_B);
 }
 
-TEST(ReservedMarginTest, WhereNoPlanNeedsThatMuchLessEverythingIsAwayIfThatHoldsLess) {
+TEST(ReservedMarginTest, IfNoPlanSavesEnoughEverythingIsOffloadedIfThatReservesLess) {
   BudgetChooser chooser(1250_B);
   plan_and_hold_more(chooser);
   const std::uint64_t records = chooser.records();
@@ -56,7 +56,7 @@ TEST(ReservedMarginTest, WhereNoPlanNeedsThatMuchLessEverythingIsAwayIfThatHolds
   EXPECT_EQ(chooser.records(), records);
 }
 
-TEST(ReservedMarginTest, WhereThatHoldsAsMuchThePlanIsAsWithoutAMargin) {
+TEST(ReservedMarginTest, IfThatReservesAsMuchThePlanHasNoMargin) {
   BudgetChooser chooser(1250_B);
   plan_and_hold_more(chooser);
   for (int steps = 0; steps < 9; ++steps)
@@ -65,28 +65,28 @@ TEST(ReservedMarginTest, WhereThatHoldsAsMuchThePlanIsAsWithoutAMargin) {
     EXPECT_EQ(held_step(chooser, 1600_B), (std::vector{true, false, false})) << steps;
 }
 
-TEST(ReservedMarginTest, WhatAStepWithoutAPlanHeldSaysNothing) {
+TEST(ReservedMarginTest, ReservedBytesOfAStepWithoutAPlanAreIgnored) {
   BudgetChooser chooser(1250_B);
   for (int storage = 0; storage < 3; ++storage)
     chooser.choose(100_B, 1000_B);
-  chooser.held(1600_B);
+  chooser.reserved_following_plan(1600_B);
   StepCurve curve = nested({100, 100, 100}, 1000);
   chooser.end_step(curve);
 
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
 }
 
-TEST(PredictedReservedTest, TheBudgetForWhatIsLiveLeavesThisMuchAndAShareOfItsMarginToSpare) {
+TEST(PredictedReservedTest, TheBudgetForAllocatedBytesLeavesThemAndAShareOfTheMargin) {
   for (const std::uint64_t begin : {0U, 1000U, 900'000U}) {
     for (const std::uint64_t stranded : {0U, 77U, 40'000U}) {
-      const PredictedReserved held({Bytes{stranded}, Bytes{begin}, 500_B});
-      for (std::uint64_t live = begin + 100; live < 2'000'000; live += 99'991) {
+      const PredictedReserved predicted({Bytes{stranded}, Bytes{begin}, 500_B});
+      for (std::uint64_t allocated = begin + 100; allocated < 2'000'000; allocated += 99'991) {
         for (const std::size_t storages : {3U, 20U, 1000U}) {
-          const Bytes budget = held.budget_for(Bytes{live}, storages);
-          const Bytes margin = held.margin(budget, storages);
-          ASSERT_GE(budget - margin, Bytes{live});
-          const std::uint64_t more = (budget - margin).count() - live;
-          const std::uint64_t spare = held.spare(budget, storages).count();
+          const Bytes budget = predicted.budget_for(Bytes{allocated}, storages);
+          const Bytes margin = predicted.margin(budget, storages);
+          ASSERT_GE(budget - margin, Bytes{allocated});
+          const std::uint64_t more = (budget - margin).count() - allocated;
+          const std::uint64_t spare = predicted.spare(budget, storages).count();
           EXPECT_LE(more, spare + 4) << begin << " " << stranded;  // what it is of is a little less
           EXPECT_GE(more, spare - spare / 4) << begin << " " << stranded;
         }
@@ -95,7 +95,7 @@ TEST(PredictedReservedTest, TheBudgetForWhatIsLiveLeavesThisMuchAndAShareOfItsMa
   }
 }
 
-TEST(PredictedReservedTest, WhatStaysLeavesNothingBetweenBlocks) {
+TEST(PredictedReservedTest, ResidentStoragesCauseNoFragmentation) {
   const PredictedReserved made({0_B, 0_B, 30_B});
   const PredictedReserved stays({10_B, 4700_B, 30_B});
   EXPECT_EQ(made.margin(4800_B, 1000), 133_B);
@@ -104,21 +104,21 @@ TEST(PredictedReservedTest, WhatStaysLeavesNothingBetweenBlocks) {
   EXPECT_EQ(stays.margin(4000_B, 1000), 10_B);
 }
 
-TEST(PredictedReservedTest, WhatIsUnknownIsNoMargin) {
+TEST(PredictedReservedTest, WithoutAPredictionThereIsNoMargin) {
   EXPECT_EQ(PredictedReserved().margin(4800_B, 9), 0_B);
   EXPECT_EQ(PredictedReserved().budget_for(4800_B, 9), 4800_B);
 }
 
-TEST(ReservedMarginTest, WhatCanBeForeseenIsPlannedForFromTheFirstPlanOn) {
+TEST(ReservedMarginTest, PredictedFragmentationCountsFromTheFirstPlanOn) {
   BudgetChooser chooser(1250_B);
-  const PredictedReserved held({60_B, 1000_B, 100_B});
-  chooser.foresee(held);
+  const PredictedReserved predicted({60_B, 1000_B, 100_B});
+  chooser.foresee(predicted);
   step(chooser, {100, 100, 100}, 1000);
   chooser.time(even_times(7));
 
   EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, false}));
   EXPECT_EQ(chooser.planned_last()->budget, 1250_B);
-  EXPECT_EQ(chooser.planned_last()->foreseen.margin(1250_B, 3), held.margin(1250_B, 3));
+  EXPECT_EQ(chooser.planned_last()->foreseen.margin(1250_B, 3), predicted.margin(1250_B, 3));
 }
 
 /// A step that needs most at its end, where no storage is offloaded: its plan keeps all of them.
@@ -140,9 +140,9 @@ class NeedsMostAtItsEnd {
 
   std::optional<BudgetShortage> end(std::uint64_t base, std::uint64_t more = 0) {
     StepCurve curve = nested({100, 100, 100}, base);
-    curve.live.back() += at_end_;
-    curve.live[3] += more;
-    curve.tail = curve.live.size();
+    curve.allocated.back() += at_end_;
+    curve.allocated[3] += more;
+    curve.optimizer_begin = curve.allocated.size();
     return chooser_.end_step(curve);
   }
 
@@ -151,7 +151,7 @@ class NeedsMostAtItsEnd {
   const std::uint64_t at_end_;
 };
 
-TEST(ReservedMarginTest, AStepThatFollowsTheLeastPlanMissesItsBudgetAsARecordedOneDoes) {
+TEST(ReservedMarginTest, AStepThatFollowsTheLeastPlanMissesItsBudgetLikeARecordedOne) {
   for (const Bytes budget : {1349_B, 1350_B}) {
     BudgetChooser chooser(budget);
     NeedsMostAtItsEnd step(chooser, 350);
@@ -166,48 +166,48 @@ TEST(ReservedMarginTest, AStepThatFollowsTheLeastPlanMissesItsBudgetAsARecordedO
   }
 }
 
-TEST(ReservedMarginTest, WhatNoPlanForesawIsNoReasonToMissABudget) {
-  const PredictedReserved held({60_B, 1000_B, 100_B});
-  const Bytes smallest = held.budget_for(1350_B, 3);
+TEST(ReservedMarginTest, UnpredictedFragmentationIsNoReasonToMissABudget) {
+  const PredictedReserved predicted({60_B, 1000_B, 100_B});
+  const Bytes smallest = predicted.budget_for(1350_B, 3);
   BudgetChooser chooser(smallest);
   NeedsMostAtItsEnd step(chooser, 350);
-  chooser.foresee(held);
+  chooser.foresee(predicted);
   EXPECT_FALSE(step(1000));
   step.begin(1000);
   EXPECT_FALSE(chooser.recording());  // it is planned
   EXPECT_FALSE(step.end(1000, 900));
 }
 
-TEST(ReservedMarginTest, CloseToTheSmallestBudgetNothingIsKept) {
+TEST(ReservedMarginTest, NearTheSmallestBudgetNothingIsResident) {
   for (const Bytes page : {10'000_B, 500_B}) {  // shares are less, or more, than a page each
-    const PredictedReserved held({60_B, 50'000_B, page});
-    const Bytes smallest = held.budget_for(100'000_B, 3);
+    const PredictedReserved predicted({60_B, 50'000_B, page});
+    const Bytes smallest = predicted.budget_for(100'000_B, 3);
     for (const Bytes budget : {smallest, smallest + 200_B}) {
-      ASSERT_GE(budget - held.margin(budget, 3), 100'500_B);  // there would be room for one
+      ASSERT_GE(budget - predicted.margin(budget, 3), 100'500_B);  // there would be room for one
       BudgetChooser chooser(budget);
       chooser.frees_at_once();
-      chooser.foresee(held);
+      chooser.foresee(predicted);
       step(chooser, {500, 500, 500}, 100'000);
 
-      const std::vector<bool> moves = step(chooser, {500, 500, 500}, 100'000);
+      const std::vector<bool> offloads = step(chooser, {500, 500, 500}, 100'000);
 
-      EXPECT_EQ(moves == std::vector({true, true, true}), budget == smallest);
+      EXPECT_EQ(offloads == std::vector({true, true, true}), budget == smallest);
     }
   }
 }
 
-TEST(ReservedMarginTest, WhatLacksPlacesIsPlannedForLessAtOnce) {
+TEST(ReservedMarginTest, AFailedPlacementLowersTheNextPlanAtOnce) {
   BudgetChooser chooser(1250_B);
   step(chooser, {100, 100, 100}, 1000);
   chooser.time(even_times(7));
   ASSERT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, false, false}));
 
-  for (const Bytes lacking : {60_B, 1000_B, 1000_B}) {
+  for (const Bytes shortfall : {60_B, 1000_B, 1000_B}) {
     for (int storage = 0; storage < 3; ++storage)
       chooser.choose(100_B, 1000_B);
-    chooser.lacks(lacking);
+    chooser.shortfall(shortfall);
     chooser.end_step(nested({0, 0, 0}, 1000));
-    if (lacking == 60_B) {
+    if (shortfall == 60_B) {
       EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, false}));
     }
   }

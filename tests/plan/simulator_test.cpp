@@ -12,23 +12,23 @@ namespace {
 using namespace literals;
 using test_steps::even_step;
 
-/// Everything moves, and begins to be fetched there, in the order of the storages.
-BudgetPlan all_back_from_place_4(const StepProfile& step) {
+/// Everything is offloaded. All fetches begin at event 4, in the order of the storages.
+BudgetPlan all_fetched_from_event_4(const StepProfile& step) {
   BudgetPlan plan;
-  plan.actions.assign(step.storages.size(), Action::kMove);
+  plan.actions.assign(step.storages.size(), Action::kOffload);
   plan.fetch.assign(step.storages.size(), 4);
-  plan.wanted = wanted_places(step, plan.actions);
+  plan.wanted = first_uses(step, plan.actions);
   return plan;
 }
 
-TEST(SimulatorTest, AnEvenStepTakesWhatAPencilSays) {
-  // Three storages; everything moves at 50 bytes a second, two seconds each way.
+TEST(SimulatorTest, AnEvenStepTakesTheTimeComputedByHand) {
+  // Three storages; all are copied at 50 bytes a second, two seconds each way.
   const StepProfile step = even_step(3, 1000, {50, 50, 0});
-  const BudgetPlan plan = all_back_from_place_4(step);
+  const BudgetPlan plan = all_fetched_from_event_4(step);
 
-  // Saved at 0, 1 and 2 seconds: their copies end at 2, 4 and 6. With room for nothing the place
-  // at which one is released waits: until 2, 4 and 6, with a second of computing after each, so
-  // that the turn is at 7. Back they come, wanted 2, 1, 0: nothing wants the first before place 4.
+  // Saved at 0, 1 and 2 seconds: their copies end at 2, 4 and 6. Without spare memory the event
+  // that releases a storage waits until 2, 4 and 6. One second of compute follows each wait, so
+  // the backward pass begins at 7. It uses storages 2, 1 and 0; the first use is at event 4.
   const StepTiming tight = simulate(step, plan, 1000_B);
   EXPECT_EQ(tight.compute, 7);
   EXPECT_EQ(tight.stall_out, 1 + 1 + 1);
@@ -40,34 +40,34 @@ TEST(SimulatorTest, AnEvenStepTakesWhatAPencilSays) {
   EXPECT_EQ(wide.stall_out, 0);
 }
 
-TEST(SimulatorTest, WhatIsFetchedHasLeftBefore) {
-  // Out at 10 bytes a second, ten for each storage, back in a tenth; there is room for everything.
+TEST(SimulatorTest, AFetchWaitsForTheCopyOut) {
+  // A copy out takes ten seconds per storage, a copy in a tenth; there is room for everything.
   const StepProfile step = even_step(3, 1000, {10, 1000, 0});
-  const BudgetPlan plan = all_back_from_place_4(step);
+  const BudgetPlan plan = all_fetched_from_event_4(step);
 
   const StepTiming timing = simulate(step, plan, 2000_B);
 
-  // The last one has left after 30 seconds, when four places would have been over, and is wanted
+  // The last copy out ends after 30 seconds, when four events would have ended. Its storage is used
   // first.
   EXPECT_EQ(timing.stall_out, 0);
   EXPECT_NEAR(timing.stall_in, 30 + 0.1 - 4, 1e-6);
 }
 
-TEST(BoundTest, AnEvenStepIsBoundByTheLinkAsAPencilSays) {
-  // Ten storages of 100 bytes; 500 bytes must be offloaded at the turn, five seconds each at 20 a
-  // second.
+TEST(BoundTest, TheLinkBoundsAnEvenStepAsComputedByHand) {
+  // Ten storages of 100 bytes; 500 bytes must be offloaded at the forward-backward boundary. Each
+  // copy takes five seconds.
   const StepProfile step = even_step(10, 1000, {20, 100, 0});
 
   const StepBound bound = lower_bound(step, 1500_B);
 
-  // Out: 25 seconds from the first save on, and the second that the fullest place takes.
+  // Out: 25 seconds since the first save, and one second for the event at the peak.
   EXPECT_EQ(bound.limit, StepBound::Limit::kLinkOut);
   EXPECT_DOUBLE_EQ(bound.forward, 25 + 1);
   EXPECT_DOUBLE_EQ(bound.backward, 10);
   EXPECT_DOUBLE_EQ(lower_bound(step, 2000_B).seconds, 21);
 }
 
-TEST(BoundTest, TheWayBackIsBoundAsTheWayOutIs) {
+TEST(BoundTest, CopiesInBoundTheStepToo) {
   const StepBound bound = lower_bound(even_step(10, 1000, {100, 20, 0}), 1500_B);
 
   // In: 400 bytes are offloaded when the backward pass begins, and a second follows the last use.
@@ -76,20 +76,20 @@ TEST(BoundTest, TheWayBackIsBoundAsTheWayOutIs) {
   EXPECT_DOUBLE_EQ(bound.backward, 20 + 1);
 }
 
-TEST(BoundTest, WhatHasNoRoomInTheBackwardPassHasLeftByThen) {
-  // Everything is offloaded at the turn, with room for half as much again as the last storages
-  // take; two places later something else needs that room.
+TEST(BoundTest, AStorageWithoutRoomInTheBackwardPassIsOffloadedBefore) {
+  // Everything is offloaded at the forward-backward boundary. There is room for 250 bytes, which
+  // another allocation needs two events later.
   StepProfile step = even_step(4, 0, {20, 1e9, 0});
   step.memory.peaks[6] += 250;
 
   const StepBound bound = lower_bound(step, 250_B);
 
-  // Two storages leave in ten seconds, and places 6 to 8 follow.
+  // Two storages are copied out in ten seconds, and events 6 to 8 follow.
   EXPECT_NEAR(bound.seconds, 10 + 3, 1e-6);
   EXPECT_EQ(bound.limit, StepBound::Limit::kLinkOut);
 }
 
-TEST(BoundTest, WhatIsRecomputedAfterAPlaceCountsBesideWhatHasLeftByThen) {
+TEST(BoundTest, RecomputationAfterAnEventCountsBesideCopiesOutBeforeIt) {
   StepProfile step = even_step(4, 0, {100, 1e9, 0});
   for (StepProfile::Storage& storage : step.storages)
     storage.recompute = 0.5;
@@ -97,7 +97,7 @@ TEST(BoundTest, WhatIsRecomputedAfterAPlaceCountsBesideWhatHasLeftByThen) {
 
   const StepBound bound = lower_bound(step, 400_B);
 
-  // Both storages that are offloaded at place 6 may leave in the six seconds before it.
+  // Both storages that are offloaded at event 6 may be copied out in the six seconds before it.
   EXPECT_NEAR(bound.seconds, 9, 1e-6);
   step.link.out = 100.0 / 6;
   // Now one of them may.

@@ -14,18 +14,18 @@ namespace {
 
 using namespace literals;
 
-TEST(StepTimesTest, AProfileHasWhatWasMeasuredOfEachStorage) {
+TEST(StepTimesTest, AProfileHasTheMeasurementsOfEachStorage) {
   const StepCurve curve = nested({100, 100}, 1000);
   StepTimes times;
   times.link = {1000, 1000, 0};
-  times.turn = 2;
+  times.boundary = 2;
   times.saved = {0, 1};
   times.recompute = {0.25, 0.5};
 
   const StepProfile profile =
       spillway::profile_of(RecordedStep(curve, 2), {100_B, 100_B}, {true, false}, &times);
 
-  EXPECT_EQ(profile.turn, 2u);
+  EXPECT_EQ(profile.boundary, 2u);
   EXPECT_EQ(profile.storages[1].saved, 1u);
   EXPECT_EQ(profile.storages[0].recompute, 0.25);
   EXPECT_EQ(profile.storages[1].recompute, std::nullopt);
@@ -55,7 +55,7 @@ std::vector<double> seconds_of(const StepTimes& times) {
   return seconds;
 }
 
-TEST(StepTimesTest, MarksLieWhereTheyDoInTheMedianOfLaterSteps) {
+TEST(StepTimesTest, MarksGetTheMedianTimeOfLaterSteps) {
   const StepTimes times =
       typical(times_at(10, 20, 30, 40, 100),
               {times_at(1, 3, 4, 5, 9), times_at(2, 4, 6, 8, 10), times_at(3, 3, 7, 7, 20)});
@@ -64,7 +64,7 @@ TEST(StepTimesTest, MarksLieWhereTheyDoInTheMedianOfLaterSteps) {
   EXPECT_EQ(times.end, 10);
 }
 
-TEST(StepTimesTest, AMarkThatALaterStepLacksLiesBetweenThoseBesideItAsBefore) {
+TEST(StepTimesTest, AMarkMissingInALaterStepKeepsItsRelativePosition) {
   StepTimes seen = times_at(1, 2, 3, 8, 10);
   seen.marks.erase(seen.marks.begin() + 3);  // the second storage was kept, and never wanted
 
@@ -74,7 +74,7 @@ TEST(StepTimesTest, AMarkThatALaterStepLacksLiesBetweenThoseBesideItAsBefore) {
   EXPECT_EQ(times.end, 10);
 }
 
-TEST(StepTimesTest, MarksThatALaterStepLacksAtItsEndsLieThereAsBefore) {
+TEST(StepTimesTest, MarksMissingAtTheEndsOfALaterStepKeepTheirPosition) {
   StepTimes seen = times_at(4, 5, 6, 7, 10);
   seen.marks = {seen.marks[2]};
 
@@ -84,7 +84,7 @@ TEST(StepTimesTest, MarksThatALaterStepLacksAtItsEndsLieThereAsBefore) {
   EXPECT_EQ(times.end, 10);
 }
 
-TEST(StepTimesTest, OfMarksInAnotherOrderThoseCountThatLieInOne) {
+TEST(StepTimesTest, AmongReorderedMarksTheLongestOrderedSequenceCounts) {
   StepTimes seen = times_at(1, 2, 3, 4, 5);
   std::swap(seen.marks[1].storage, seen.marks[2].storage);  // saved the other way round
 
@@ -94,9 +94,9 @@ TEST(StepTimesTest, OfMarksInAnotherOrderThoseCountThatLieInOne) {
   EXPECT_EQ(times.end, 5);
 }
 
-TEST(StepTimesTest, MarksAtOneTimeStayInOrderHoweverTheirPlacesAreRounded) {
+TEST(StepTimesTest, MarksAtOneTimeStayInOrderDespiteRounding) {
   for (int i = 1; i < 2000; ++i) {
-    // The second and the third one are at one time, and the second one has gone.
+    // The second and the third one are at one time, and the second one is missing.
     const StepTimes recorded = times_at(0.1, 0.1 + 0.001 * i, 0.1 + 0.001 * i, 3, 5);
     StepTimes seen = times_at(0.1, 0.2, 0.1 + 0.0007 * i, 2, 3);
     seen.marks.erase(seen.marks.begin() + 2);
@@ -107,7 +107,7 @@ TEST(StepTimesTest, MarksAtOneTimeStayInOrderHoweverTheirPlacesAreRounded) {
   }
 }
 
-TEST(StepTimesTest, AStorageThatIsWantedTwiceCountsWhereItIsWantedFirst) {
+TEST(StepTimesTest, AStorageUsedTwiceCountsAtItsFirstUse) {
   StepTimes recorded = times_at(10, 20, 30, 40, 60);
   recorded.marks.push_back({9, 50, 1, true});
   StepTimes seen = times_at(1, 2, 3, 4, 6);
@@ -116,7 +116,7 @@ TEST(StepTimesTest, AStorageThatIsWantedTwiceCountsWhereItIsWantedFirst) {
   EXPECT_EQ(seconds_of(typical(recorded, {seen})), (std::vector<double>{0, 1, 2, 3, 4, 5}));
 }
 
-TEST(StepTimesTest, WhatWasNotRecomputedTakesWhatItDid) {
+TEST(StepTimesTest, WithoutAMeasurementARecomputationKeepsItsTime) {
   const StepTimes recorded = times_at(1, 2, 3, 4, 5);
   std::vector<StepTimes> seen(3, recorded);
   seen[0].recompute = {1, 0};

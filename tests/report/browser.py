@@ -18,7 +18,7 @@ import pytest
 PROGRAMS = ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome")
 OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--window-size=1100,900")
 
-# Before the page's own script, so that it hears of its mistakes.
+# Before the page's own script, to catch its errors.
 WATCH = """<script>window.problems = []; addEventListener("error", e => problems.push(String(e.message)));
 addEventListener("securitypolicyviolation", e => problems.push(e.blockedURI));</script>"""
 
@@ -49,7 +49,7 @@ def allowed(script: str) -> str:
 
 
 def drawn(page: Path, folder: Path) -> dict[str, Any]:
-    """What a copy of the page in `folder` says of itself there: complaints, how many charts are to be seen,
+    """The state of a copy of the page in `folder` in the browser: errors, how many charts are to be seen,
     whether their words lie inside and the page is no wider than its window, and which step is shown first
     and after the first one was chosen. Skips where there is no browser."""
     program = next(filter(None, map(shutil.which, PROGRAMS)), None)

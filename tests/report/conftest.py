@@ -65,7 +65,7 @@ class Job:
 
 @pytest.fixture(scope="session")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """A job of which half moved, and the same one of which nothing did."""
+    """A job that offloads half of its storages, and the same job without offload."""
     folder = tmp_path_factory.mktemp("jobs") / "out"
     moved = run_job(folder, "--ratio", "0.9")
     assert moved.returncode == 0, moved.stderr

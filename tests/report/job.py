@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small training job that knows nothing of Spillway, but prints the truth at its end, as JSON."""
+"""A small training job that does not use Spillway, but prints the truth at its end, as JSON."""
 
 import json
 import os

@@ -28,7 +28,8 @@ STATE = {"devices": {"0": DEVICE}}
 
 COMPUTE, OUT, IN = 1, 2, 3
 
-# Block 1 (4000 bytes) moves and dies: what is away then is at its most when block 2 (3000) is born.
+# Block 1 (4000 bytes) is offloaded and freed. The sum with offloaded bytes peaks at the allocation of block 2
+# (3000 bytes).
 LINES: list[list[Any]] = [
     ["tag", 5, "job"],
     ["tag", 6, "activation/layers.0"],

@@ -17,9 +17,9 @@ from test_page import parse
 
 SAID = re.compile(
     r"Peak of device memory: [^(]*\((\d+) bytes\)\. Without offload it would have been [^(]*\((\d+) bytes\)"
-    r".*?The largest thing moved: [^(]*\((\d+) bytes\), tag (\S+), made by ([\w, ]+), saved at (\S+) in "
-    r"(\w+)\. "
-    r"It moved (\d+) times and cost ([\d.]+) ms of copies out, ([\d.]+) ms of copies in"
+    r".*?The largest offloaded storage: [^(]*\((\d+) bytes\), tag (\S+), made by ([\w, ]+), saved at (\S+) "
+    r"in (\w+)\. "
+    r"It was offloaded (\d+) times and cost ([\d.]+) ms of copies out, ([\d.]+) ms of copies in"
 )
 
 
@@ -33,21 +33,21 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     folder = tmp_path_factory.mktemp("demo")
     command = [sys.executable, "-m", "spillway", "emulate", *CLOCK, "--report", folder / "out", "--"]
     command += [sys.executable, "-m", "spillway.demo", "--device", "emulated", "--steps", "3"]
-    told = folder / "demo.json"
+    summary = folder / "demo.json"
     done = subprocess.run(
-        [*command, "--json", told], env=clean_environment(), capture_output=True, text=True, check=False
+        [*command, "--json", summary], env=clean_environment(), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     shown = spillway("report", folder / "out")
     assert shown.returncode == 0, shown.stderr
-    arms = {str(arm["ratio"]): arm for arm in json.loads(told.read_text())["arms"]}
+    arms = {str(arm["ratio"]): arm for arm in json.loads(summary.read_text())["arms"]}
     words = " ".join(" ".join(parse(folder / "out" / "report.html").words).split())
     parts = re.split("(?=Peak of device memory: )", words)[1:]
     assert len(parts) == len(arms) == 3
     return Demo(arms, parts)
 
 
-def test_the_page_of_a_demonstration_states_peaks_the_largest_thing_its_place_and_its_cost(
+def test_the_page_of_a_demonstration_states_peaks_and_the_largest_storage_with_source_and_cost(
     demo: Demo,
 ) -> None:
     size = model.SIZES["demo"]

@@ -148,7 +148,7 @@ def statistics_page(path: Path, devices: int = 1, tags: int = 1, name: bytes = b
 @pytest.mark.parametrize(("devices", "tags"), [(9, 1), (1, 25), (2**32 - 1, 1), (1, 2**32 - 1)])
 def test_counts_beyond_the_page_are_one_line(tmp_path, devices, tags):
     page = statistics_page(tmp_path / "page", devices, tags)
-    with pytest.raises(reading.TopError, match=f"it counts {devices} devices and {tags} tags") as caught:
+    with pytest.raises(reading.TopError, match=rf"\b{devices} devices and {tags} tags") as caught:
         reading.read(page)
     assert "\n" not in str(caught.value)
     assert len(reading.read(statistics_page(tmp_path / "full", 8, 24)).tags) == 24
@@ -256,7 +256,7 @@ def test_a_device_that_is_no_number_is_one_line(tmp_path, device):
     assert "\n" not in str(caught.value)
     lines = [[*line[:5], device] if line[0] == "new" else line for line in synthetic.LINES]
     if type(device) is not int:
-        with pytest.raises(ReportError, match="line 4 is damaged"):
+        with pytest.raises(ReportError, match=r"line 4\b"):
             read_folder(synthetic.write(tmp_path / "other" / LOG, lines).parent)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job that knows nothing of Spillway, run with --report, and what its page says of it."""
+"""A job that does not use Spillway, run with --report, and the contents of its page."""
 
 from __future__ import annotations
 
@@ -54,10 +54,11 @@ def test_the_page_states_the_peak_with_and_without(job, words):
     assert job.plain["peak"] > job.truth["peak"]
 
 
-def test_the_page_states_the_largest_thing_moved_where_it_came_from_and_what_it_cost(job, words):
+def test_the_page_states_the_largest_offloaded_storage_with_source_and_cost(job, words):
     found = re.search(
-        r"The largest thing moved: .*? \((\d+) bytes\), tag (\S+), made by (\w+), saved at (\S+) in (\w+)\. "
-        r"It moved (\d+) times and cost (.*?) of copies out, (.*?) of copies in and (.*?) of stalls\.",
+        r"The largest offloaded storage: .*? \((\d+) bytes\), tag (\S+), made by (\w+), saved at (\S+) "
+        r"in (\w+)\. It was offloaded (\d+) times and cost (.*?) of copies out, (.*?) of copies in and "
+        r"(.*?) of stalls\.",
         words,
     )
     assert found is not None
@@ -73,7 +74,7 @@ def test_the_page_states_the_largest_thing_moved_where_it_came_from_and_what_it_
     assert all(expected <= cost <= 1.05 * expected for cost in costs)
 
 
-def test_the_page_counts_what_was_moved_and_what_stayed(job, words):
+def test_the_page_counts_offloaded_and_resident_storages(job, words):
     residency = job.truth["stats"]["devices"]["0"]["residency"]
     digest = read(job.folder)[0]
     assert digest.copies.all.out_bytes == residency["stashed_bytes"]
@@ -176,15 +177,15 @@ def test_over_pytorch_s_own_allocator_the_peak_is_known_without_tags(tmp_path):
     ("make", "says"),
     [
         (lambda folder: None, "no such file or directory"),
-        (lambda folder: folder.mkdir(), "holds no log of a run"),
+        (lambda folder: folder.mkdir(), "contains no run log"),
         (lambda folder: folder.write_text("x"), "not a directory"),
     ],
 )
 def test_a_folder_that_shows_nothing_is_one_line_and_status_2(tmp_path, make, says):
     folder = tmp_path / "out"
     make(folder)
-    for door in ("report", "top"):
-        result = spillway(door, folder)
+    for name in ("report", "top"):
+        result = spillway(name, folder)
         assert result.returncode == 2
         assert result.stderr.count("\n") == 1
     assert says in spillway("report", folder).stderr
@@ -199,13 +200,16 @@ def test_a_page_that_cannot_be_written_is_one_line_and_leaves_nothing(job, tmp_p
 
 def test_what_is_being_done_is_reported_to_a_terminal_alone(job, report, tmp_path):
     assert report.stderr == ""
-    told, screen = pty.openpty()
+    terminal_end, screen = pty.openpty()
     command = [sys.executable, "-m", "spillway", "report", job.folder, "--output", tmp_path / "run.html"]
     env = clean_environment() | {"TERM": "xterm"}
     with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=screen) as process:
         os.close(screen)
         seen = b""
-        with open(told, "rb", buffering=0) as terminal, contextlib.suppress(OSError):  # as a closed one ends
+        with (
+            open(terminal_end, "rb", buffering=0) as terminal,
+            contextlib.suppress(OSError),
+        ):  # as a closed one ends
             while True:
                 seen += terminal.read(4096)
     assert process.returncode == 0
@@ -232,7 +236,9 @@ def test_where_a_profiler_has_cupti_one_line_says_that_there_are_no_kernels(job,
     watched = subprocess.run([sys.executable, JOB], env=env, capture_output=True, text=True, check=False)
     assert watched.returncode == 0
     assert json.loads(watched.stdout)["losses"] == job.truth["losses"]
-    assert re.fullmatch(r"no kernels are recorded: CUDA_INJECTION64_PATH=/profiler\.so: .*\n", watched.stderr)
+    assert re.fullmatch(
+        r"kernels cannot be recorded: CUDA_INJECTION64_PATH=/profiler\.so: .*\n", watched.stderr
+    )
     assert not read(tmp_path / "out")[0].log.kernels
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which operator a report says has made what moved: the one that made the bytes, through views of them."""
+"""The operator that a report names as maker of an offloaded storage: it computed the bytes, through views."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was on a device and what was away, by logs of which everything is known."""
+"""Device bytes and offloaded bytes over time, from synthetic logs with known contents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_peak_is_of_what_was_on_the_device(path):
     assert usage.peak.tags == {"activation/layers.0": 4000}
 
 
-def test_the_peak_without_adds_what_was_away_at_that_moment(path):
+def test_the_peak_without_offload_adds_the_bytes_offloaded_at_that_event(path):
     usage = usage_by_device(read_log(path))[0]
     assert (usage.peak_without.device, usage.peak_without.away) == (3000, 4000)
     assert usage.peak_without.offloaded_tags == {"job": 4000}
@@ -44,7 +44,7 @@ def test_what_is_fetched_is_not_counted_twice(path):
     assert usage.samples[-1][1:3] == (0, 0)
 
 
-def test_a_storage_that_never_left_is_not_away(tmp_path):
+def test_a_storage_that_was_never_released_is_not_offloaded(tmp_path):
     lines = [line for line in synthetic.LINES if line[:3] not in (["free", 120, 1],)]
     usage = usage_of(tmp_path, lines)
     assert usage.peak_without.without == usage.peak.device
@@ -77,7 +77,7 @@ def test_a_block_that_is_tagged_again_changes_tags_and_nothing_else(tmp_path):
     assert usage.tag_peaks == {"activation/layers.0": 4000, "job": 4000}
 
 
-def test_what_was_fetched_is_away_again_when_its_new_block_goes(tmp_path):
+def test_a_fetched_storage_is_offloaded_again_when_its_new_block_is_freed(tmp_path):
     usage = usage_of(
         tmp_path,
         [
@@ -86,7 +86,7 @@ def test_what_was_fetched_is_away_again_when_its_new_block_goes(tmp_path):
             ["move", 110, 9, 1, 4000, 4000, 5, 6],
             ["free", 120, 1],
             ["new", 130, 2, 3000, 5, 0],
-            ["back", 131, 9, 2],  # a smaller block: the rest stays away
+            ["back", 131, 9, 2],  # a smaller block: the rest stays offloaded
             ["free", 140, 2],
             ["new", 150, 3, 5000, 5, 0],
             ["back", 151, 9, 3],  # a larger one: nothing does
@@ -140,19 +140,19 @@ def stated(tmp_path: Path, lines: list) -> list[str]:
     return sentences
 
 
-def test_a_peak_after_the_single_events_is_stated_and_whose_it_is(tmp_path):
+def test_a_peak_after_the_detailed_steps_is_stated_with_its_source(tmp_path):
     sentences = stated(tmp_path, full_log({"0": 9000}, {"0": 9500}, {"0": 6000}))
     assert sentences == [
         "Peak of device memory: 9.3 KiB (9500 bytes), by the statistics of later steps; in the first 250 ns "
-        "it was 3.9 KiB. Without offload it would have been at least 9.3 KiB (9500 bytes): what was away is "
-        "known in the first 250 ns only."
+        "it was 3.9 KiB. Without offload it would have been at least 9.3 KiB (9500 bytes): offloaded bytes "
+        "are known only in the first 250 ns."
     ]
     text = page([digest(read_log(tmp_path / "7-1.spillway"))])
     assert "<b>9.3 KiB</b><span>peak of device memory" in text
-    assert "At the most that single events tell of, 3.9 KiB, the device held" in text
+    assert "At the peak of the detailed steps, 3.9 KiB, the device held" in text
 
 
-def test_a_peak_of_the_single_events_is_stated_where_none_later_is_higher(tmp_path):
+def test_a_peak_of_the_detailed_steps_is_stated_if_no_later_one_is_higher(tmp_path):
     sentences = stated(tmp_path, full_log({"0": 3500}))
     assert len(sentences) == 1
     assert re.match(r"Peak of device memory: 3\.9 KiB \(4000 bytes\), in the first 250 ns; ", sentences[0])

@@ -98,7 +98,7 @@ def test_a_log_without_any_event_makes_a_page(tmp_path):
 def test_a_log_that_lacks_a_part_is_one_line_and_no_page(tmp_path, word):
     path = synthetic.write(tmp_path / "7-1.spillway")
     path.write_text(path.read_text().replace(f'"{word}"', '"else"'))
-    with pytest.raises(ReportError, match="is damaged: its lines do not fit together") as caught:
+    with pytest.raises(ReportError, match=f"{tmp_path}.*: is damaged") as caught:
         write(read(tmp_path), tmp_path / "report.html")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == [path]
@@ -114,7 +114,7 @@ def test_page_and_terminal_say_the_main_reason_why_something_stayed(tmp_path):
     said = "Over all steps 2.9 KiB of what was saved for backward passes stayed on the device; the main "
     said += 'reason, for 2.9 KiB, is "parameters and their views: on the device anyway".'
     assert words.facts(each)[-1] == said
-    assert "Of 6.8 KiB that could move, 3.9 KiB did." in page_of([each])
+    assert "3.9 KiB of 6.8 KiB were offloaded." in page_of([each])
 
 
 def test_stalls_that_belong_to_no_region_are_in_the_terminal_s_table_too(tmp_path):

@@ -96,7 +96,7 @@ def test_a_wait_is_a_stall_only_while_its_copy_still_runs(
 
 
 def test_a_copy_out_that_was_for_the_same_storage_is_not_what_is_waited_for(tmp_path):
-    # Memory for storage 9's way back is taken from one that a copy out of storage 10 still reads.
+    # Memory for the fetch of storage 9 is taken from one that a copy out of storage 10 still reads.
     lines = [
         ["out", 113, 3000, 8000, 0, synthetic.OUT, 4000, 5, 10],
         ["wait", 150, 7000, 8003, 0, synthetic.COMPUTE, synthetic.OUT, 5, 9],
@@ -105,7 +105,7 @@ def test_a_copy_out_that_was_for_the_same_storage_is_not_what_is_waited_for(tmp_
     assert copies_of(read_log(path)).stalled_for == {BACK: 1000, REUSE: 1000}
 
 
-def test_the_largest_thing_has_its_source_and_costs(path):
+def test_the_largest_storage_has_its_source_and_costs(path):
     site = digest(read_log(path)).sites[0]
     assert (site.bytes, site.memory, site.region) == (4000, "activation/layers.0", "job")
     assert (site.made_by, site.lines) == (["relu"], ["/jobs/train.py:12 forward"])
@@ -167,15 +167,15 @@ def test_a_tail_that_a_killed_process_left_is_left_out(tmp_path, tail):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda text: text.replace('["free", 140, 2]', '["free", 140'), "line 10 is damaged"),
-        (lambda text: text.replace('["free", 140, 2]', '["fly", 140, 2]'), "line 10 is damaged"),
-        (lambda text: text.replace('["free", 140, 2]', "17"), "line 10 is damaged"),
-        (lambda text: text.replace('["free", 140, 2]', "\0" * 16), "line 10 is damaged"),
-        (lambda text: text + '["fly", 140, 2]\n', "line 22 is damaged"),
-        (lambda text: "\0" * 40, "is no log of a run"),
-        (lambda text: "hello\n", "is no log of a run"),
-        (lambda text: "", "is no log of a run"),
-        (lambda text: text.replace('"spillway_run_log": 1', '"spillway_run_log": 2'), "is of format 2"),
+        (lambda text: text.replace('["free", 140, 2]', '["free", 140'), "line 10"),
+        (lambda text: text.replace('["free", 140, 2]', '["fly", 140, 2]'), "line 10"),
+        (lambda text: text.replace('["free", 140, 2]', "17"), "line 10"),
+        (lambda text: text.replace('["free", 140, 2]', "\0" * 16), "line 10"),
+        (lambda text: text + '["fly", 140, 2]\n', "line 22"),
+        (lambda text: "\0" * 40, "is not a run log"),
+        (lambda text: "hello\n", "is not a run log"),
+        (lambda text: "", "is not a run log"),
+        (lambda text: text.replace('"spillway_run_log": 1', '"spillway_run_log": 2'), "format 2"),
     ],
 )
 def test_what_is_no_log_is_refused_in_one_line(path, change, says):

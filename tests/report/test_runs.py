@@ -70,9 +70,9 @@ def test_the_newest_run_is_shown_and_the_others_are_named(tmp_path):
 def test_each_log_that_is_read_is_reported(tmp_path):
     log(tmp_path, 7, 1000.0, 10)
     log(tmp_path, 8, 1001.0, 10)
-    told = []
-    read(tmp_path, told.append)
-    assert told == [
+    progress = []
+    read(tmp_path, progress.append)
+    assert progress == [
         *("reading log 1 of 2", "reading log 2 of 2"),
         *("adding up process 1 of 2", "adding up process 2 of 2"),
     ]

@@ -65,8 +65,12 @@ def test_copies_stalls_and_steps_are_in_it(tmp_path):
         spans[name]["tid"] for name in ("to the host", "to the device", "wait for a copy back", "step 0")
     ]
     assert len(set(lanes)) == 4
-    away = [event["args"]["away"] for event in document["traceEvents"] if event["name"] == "GPU 0 bytes away"]
-    assert max(away) == 4000
+    offloaded = [
+        event["args"]["offloaded"]
+        for event in document["traceEvents"]
+        if event["name"] == "GPU 0 bytes offloaded"
+    ]
+    assert max(offloaded) == 4000
     calls = [event for event in document["traceEvents"] if event.get("cat") == "operator"]
     assert [(call["name"], call["dur"], call["args"]["tag"]) for call in calls] == [
         ("aten::mul", 1.5, "activation/layers.0"),

@@ -112,7 +112,7 @@ class EveryFaultTest : public ResidencyFixture, public testing::WithParamInterfa
   Read read_ = nullptr;
 };
 
-TEST_P(EveryFaultTest, IsATypedErrorThatLeavesTheBooksRightAndWorkGoesOn) {
+TEST_P(EveryFaultTest, IsATypedErrorThatLeavesTheAccountingCorrect) {
   const std::string call = GetParam();
   constexpr int kMax = 200;
   int n = 0;

@@ -113,7 +113,7 @@ class ModelTest : public ResidencyFixture {
   std::vector<Held> held_;
 };
 
-TEST_F(ModelTest, EveryStashIsFetchedBitForBitAndTheBooksAreRight) {
+TEST_F(ModelTest, EveryStashIsFetchedBitForBitWithCorrectAccounting) {
   const std::uint64_t reports = spillway_emulator_count("unordered");
   const unsigned steps = 20000 * number("TIMES", 1);
   for (unsigned step = 0; step < steps; ++step) {

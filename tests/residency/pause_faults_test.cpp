@@ -77,14 +77,14 @@ TEST_P(EveryCall, OfAResumeFailsAndNothingIsLost) {
   make_blocks();
   for (std::uint64_t nth = 1;; ++nth) {
     ASSERT_TRUE(pause(kTag).ok());
-    const Bytes before = held();
+    const Bytes before = reserved();
     Status status;
     const bool hit = with_fault(nth, [&] { status = resume(kTag); });
     if (!status.ok()) {
       EXPECT_EQ(status.code(), Code::kDriver) << status.message();
       EXPECT_EQ(pauses_->stats().blocks, 2U);
       EXPECT_EQ(pauses_->stats().on_host, kSize + kSize);
-      EXPECT_EQ(held(), before);
+      EXPECT_EQ(reserved(), before);
       ASSERT_TRUE(resume(kTag).ok());
     }
     expect_all_here();
@@ -114,7 +114,7 @@ TEST_F(PauseManagerTest, MemoryThatACopyOfAFailedPauseStillReadsIsNotUnmappedBef
   spillway_emulator_fault(nullptr);
   release(at);
 
-  // The order checker, and the late copy itself, would tell of memory that went too early.
+  // The order checker, and the late copy itself, would reveal memory released too early.
   EXPECT_EQ(heap_->trim_sync(), kSize.rounded_up(2_MiB));
   synchronize();
 }

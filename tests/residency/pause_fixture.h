@@ -57,7 +57,7 @@ class PauseManagerTest : public ResidencyFixture {
     heap_->free(at);
   }
 
-  [[nodiscard]] Bytes held() const { return heap_->stats().held; }
+  [[nodiscard]] Bytes reserved() const { return heap_->stats().reserved; }
 
   static constexpr TagId kTag{7};
   static constexpr TagId kOther{8};

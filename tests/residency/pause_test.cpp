@@ -8,14 +8,14 @@ namespace {
 
 TEST_F(PauseManagerTest, MemoryGoesAndTheContentsAreFetchedAtTheSameAddress) {
   const driver::DevicePtr at = filled(kTag, 11, main_);
-  const Bytes before = held();
+  const Bytes before = reserved();
 
   ASSERT_TRUE(pause(kTag).ok());
-  const Bytes paused = held();
+  const Bytes paused = reserved();
   ASSERT_TRUE(resume(kTag).ok());
 
   EXPECT_EQ(before - paused, kSize.rounded_up(2_MiB));
-  EXPECT_EQ(held(), before);
+  EXPECT_EQ(reserved(), before);
   EXPECT_EQ(read(at, main_), 11);
 }
 
@@ -89,7 +89,7 @@ TEST_F(PauseManagerTest, DiscardingWaitsForTheWorkOnTheMemoryToo) {
   fill(at, 2, side_);
   ASSERT_TRUE(heap_->record_use(at, side_));
 
-  // The order checker, and the late copy itself, would tell of memory that went too early.
+  // The order checker, and the late copy itself, would reveal memory released too early.
   ASSERT_TRUE(pause(kTag, Contents::kDiscarded).ok());
 
   EXPECT_EQ(table_.StreamSynchronize(side_.handle()), CUDA_SUCCESS);
@@ -114,12 +114,12 @@ TEST_F(PauseManagerTest, WithoutHostMemoryNothingIsPaused) {
   const driver::DevicePtr first = filled(kTag, 1, main_);
   filled(kTag, 2, main_);
   filled(kTag, 3, main_);
-  const Bytes before = held();
+  const Bytes before = reserved();
 
   const Status status = pause(kTag);
 
   EXPECT_EQ(status.code(), Code::kOutOfHostMemory);
-  EXPECT_EQ(held(), before);
+  EXPECT_EQ(reserved(), before);
   EXPECT_EQ(pauses_->stats().blocks, 0U);
   EXPECT_EQ(arena_->stats().in_slots, 0_B);
   EXPECT_EQ(read(first, main_), 1);
@@ -128,9 +128,9 @@ TEST_F(PauseManagerTest, WithoutHostMemoryNothingIsPaused) {
 TEST_F(PauseManagerTest, WithoutDeviceMemoryEverythingStaysPaused) {
   const driver::DevicePtr first = filled(kTag, 1, main_);
   const driver::DevicePtr second = filled(kTag, 2, side_);
-  const Bytes limit = held();
+  const Bytes limit = reserved();
   ASSERT_TRUE(pause(kTag).ok());
-  heap_->set_limit(held() + kSize.rounded_up(2_MiB));
+  heap_->set_limit(reserved() + kSize.rounded_up(2_MiB));
 
   const Status status = resume(kTag);
 
@@ -145,12 +145,12 @@ TEST_F(PauseManagerTest, WithoutDeviceMemoryEverythingStaysPaused) {
 TEST_F(PauseManagerTest, AResumeThatIsTakenBackCanBeRemade) {
   const driver::DevicePtr at = filled(kTag, 21, main_);
   ASSERT_TRUE(pause(kTag).ok());
-  const Bytes paused = held();
+  const Bytes paused = reserved();
   const std::array tags = {kTag};
 
   pauses_->cancel_resume(pauses_->begin_resume(tags).value());
 
-  EXPECT_EQ(held(), paused);
+  EXPECT_EQ(reserved(), paused);
   EXPECT_EQ(pauses_->stats().blocks, 1U);
   ASSERT_TRUE(resume(kTag).ok());
   EXPECT_EQ(read(at, main_), 21);
@@ -158,12 +158,12 @@ TEST_F(PauseManagerTest, AResumeThatIsTakenBackCanBeRemade) {
 
 TEST_F(PauseManagerTest, APauseThatIsTakenBackLeavesTheMemoryToItsOwner) {
   const driver::DevicePtr at = filled(kTag, 22, main_);
-  const Bytes before = held();
+  const Bytes before = reserved();
   const std::array tags = {kTag};
 
   pauses_->cancel_pause(pauses_->begin_pause(tags, Contents::kKept).value());
 
-  EXPECT_EQ(held(), before);
+  EXPECT_EQ(reserved(), before);
   EXPECT_EQ(arena_->stats().in_slots, 0_B);
   EXPECT_EQ(read(at, main_), 22);
 }
@@ -206,7 +206,7 @@ TEST_F(PauseManagerTest, MemoryFreedBetweenThePartsOfAPauseGoesAtItsEnd) {
   EXPECT_EQ(heap_->stats().allocated_blocks, 0U);
   EXPECT_EQ(pauses_->stats().blocks, 0U);
   EXPECT_EQ(arena_->stats().in_slots, 0_B);
-  EXPECT_EQ(held(), 0_B);
+  EXPECT_EQ(reserved(), 0_B);
 }
 
 TEST_F(PauseManagerTest, MemoryFreedBetweenThePartsOfAResumeGoesAtItsEnd) {

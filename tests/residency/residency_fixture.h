@@ -28,7 +28,7 @@ class ResidencyFixture : public HeapTest {
   void TearDown() override {
     synchronize();
     arena_.reset();
-    for (const driver::DevicePtr at : std::exchange(live_, {}))
+    for (const driver::DevicePtr at : std::exchange(allocated_, {}))
       heap_->free(at);
     heap_->trim_sync();  // it holds no fence of the copy engine's after this
     copies_.reset();

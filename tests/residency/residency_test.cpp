@@ -106,7 +106,7 @@ TEST_F(ResidencyTest, AFreedDestinationCarriesTheFenceOfItsCopy) {
   residency_->drop(std::move(saved));
 }
 
-TEST_F(ResidencyTest, BytesAreAwayFromTheStashToTheFetch) {
+TEST_F(ResidencyTest, BytesAreOffloadedFromTheStashToTheFetch) {
   Stash saved = stash(allocate(kSize, main_), main_);
   EXPECT_EQ(offloaded_.load(), kSize.count());
 
@@ -116,7 +116,7 @@ TEST_F(ResidencyTest, BytesAreAwayFromTheStashToTheFetch) {
   residency_->drop(std::move(saved));
 }
 
-TEST_F(ResidencyTest, AFetchedCopyThatLeftTheDeviceIsAwayAgain) {
+TEST_F(ResidencyTest, AReleasedFetchedCopyIsOffloadedAgain) {
   Stash saved = stash(allocate(kSize, main_), main_);
   fetch(saved, allocate(kSize, main_), main_);
 
@@ -127,7 +127,7 @@ TEST_F(ResidencyTest, AFetchedCopyThatLeftTheDeviceIsAwayAgain) {
   residency_->drop(std::move(saved));
 }
 
-TEST_F(ResidencyTest, ADroppedStashLeavesTheBooksAtOnce) {
+TEST_F(ResidencyTest, ADroppedStashLeavesTheAccountingAtOnce) {
   Stash saved = stash(allocate(kSize, main_), main_);
   EXPECT_EQ(residency_->stats().on_host, kSize);
 
@@ -179,7 +179,7 @@ TEST_F(ResidencyTest, ASlotThatBothQueuesReadGoesBackWithTheLastCopyOfEach) {
   arena_->give(std::move(slot), {});
 }
 
-TEST_F(ResidencyTest, WithoutHostMemoryAStashIsATypedErrorAndTheBooksStay) {
+TEST_F(ResidencyTest, WithoutHostMemoryAStashIsATypedErrorAndTheAccountingIsUnchanged) {
   arena_ = std::make_unique<HostArena>(device_, kSize - 1_B);
   make_residency();
 
@@ -220,7 +220,7 @@ TEST_F(ResidencyTest, ACopyInThatFailsLeavesTheStashAsItWas) {
   residency_->drop(std::move(saved));
 }
 
-TEST_F(ResidencyTest, ThePeakOfTheHeapKnowsWhatWasAway) {
+TEST_F(ResidencyTest, ThePeakOfTheHeapRecordsTheOffloadedBytes) {
   Stash saved = stash(allocate(kSize, main_), main_);
   heap_->reset_peaks();
 

@@ -17,7 +17,7 @@ using namespace literals;
 /// What a step allocates in one phase, beside what was allocated before.
 struct Allocated {
   StepPhase phase;
-  Bytes live;
+  Bytes allocated;
   Bytes offloaded{};
 };
 
@@ -27,7 +27,7 @@ StepFacts step_of(const std::vector<Allocated>& all) {
   for (const Allocated& each : all) {
     peaks.begin(each.phase);
     EXPECT_TRUE(peaks.on());
-    peaks.allocated(1_MiB, each.live, each.offloaded);
+    peaks.allocated(1_MiB, each.allocated, each.offloaded);
   }
   StepFacts step;
   step.peaks = peaks.end_step();
@@ -167,9 +167,9 @@ TEST(CannotHelpTest, RecentPeaksForgetWhatHappenedLongAgo) {
   StepPeaks peaks;
   peaks.end_step();
   peaks.follow_all(true);
-  const auto step = [&](Bytes live) {
+  const auto step = [&](Bytes allocated) {
     peaks.begin(StepPhase::kForward);
-    peaks.allocated(1_MiB, live, 0_B);
+    peaks.allocated(1_MiB, allocated, 0_B);
     peaks.end_step();
   };
   step(100_MiB);

@@ -22,7 +22,7 @@ class ForkTest : public RuntimeTest {
 TEST_F(ForkTest, AForkedChildKeepsEverything) {
   enter(kTag, 1.0);
 
-  EXPECT_TRUE(in_child([&] { return !runtime_->decide(kTag, DeviceId{0}, 1_MiB).move; }));
+  EXPECT_TRUE(in_child([&] { return !runtime_->decide(kTag, DeviceId{0}, 1_MiB).offload; }));
 
   runtime_->leave_region(kTag);
 }
@@ -55,7 +55,7 @@ TEST_F(ForkTest, TheParentGoesOnAsBefore) {
 
   train(1.0, {1_MiB});
 
-  EXPECT_EQ(last().moved, 1_MiB);
+  EXPECT_EQ(last().offloaded, 1_MiB);
 }
 
 }  // namespace

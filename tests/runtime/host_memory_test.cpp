@@ -94,17 +94,17 @@ TEST_F(HostMemoryTest, KnownShapesInTurnPinNothing) {
     train(1.0, sizes);
     train(1.0, times(sizes, 2));
   };
-  for (int turn = 0; turn < 3; ++turn)
+  for (int round = 0; round < 3; ++round)
     both();
   const std::uint64_t before = driver::counters().registrations;
 
-  for (int turn = 0; turn < 5; ++turn)
+  for (int round = 0; round < 5; ++round)
     both();
 
   EXPECT_EQ(driver::counters().registrations, before);
 }
 
-TEST_F(HostMemoryTest, EverNewShapesPinMemoryOnlyToGrow) {
+TEST_F(HostMemoryTest, NewShapesPinMemoryOnlyToGrow) {
   const std::vector<Bytes> sizes = a_shape(5);
   train(1.0, times(sizes, 2));
   const std::uint64_t before = driver::counters().registrations;

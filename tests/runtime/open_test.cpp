@@ -37,7 +37,7 @@ TEST_P(OpenTest, ATypedErrorAndTheNextAttemptSucceeds) {
       EXPECT_EQ(device.status().code(), Code::kDriver) << spec;
     }
     train(1.0, {1_MiB});
-    EXPECT_EQ(last().moved, 1_MiB) << spec;
+    EXPECT_EQ(last().offloaded, 1_MiB) << spec;
     runtime_.reset();
     EXPECT_EQ(spillway_emulator_used(0), used) << spec;
   }

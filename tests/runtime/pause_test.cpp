@@ -68,13 +68,13 @@ TEST_F(RuntimePauseTest, WhereOneDeviceCannotBePausedNoneIs) {
 
 TEST_F(RuntimePauseTest, WhereOneDeviceCannotBeResumedNoneIs) {
   ASSERT_TRUE(runtime_.pause({{"optimizer"}}).ok());
-  const Bytes held = devices_[0]->heap().stats().held;
+  const Bytes reserved = devices_[0]->heap().stats().reserved;
   ASSERT_EQ(spillway_emulator_fault("cuMemcpyHtoDAsync:2=1"), nullptr);
 
   EXPECT_EQ(runtime_.resume({"optimizer"}).status().code(), Code::kDriver);
 
   EXPECT_EQ(paused(), (std::vector{kSize, kSize}));
-  EXPECT_EQ(devices_[0]->heap().stats().held, held);
+  EXPECT_EQ(devices_[0]->heap().stats().reserved, reserved);
   EXPECT_TRUE(runtime_.resume({"optimizer"}).ok());
 }
 

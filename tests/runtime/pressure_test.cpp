@@ -41,7 +41,7 @@ class PressureTest : public RuntimeTest {
     allocated_.push_back(block.value());
   }
 
-  [[nodiscard]] Bytes reserved() const { return device_->heap().held(); }
+  [[nodiscard]] Bytes reserved() const { return device_->heap().reserved(); }
 
   static std::vector<driver::DevicePtr>& reclaimable() {
     static std::vector<driver::DevicePtr> blocks;

@@ -36,7 +36,7 @@ TEST_F(RegionsTest, AnotherRatioIsTakenInTheNextStep) {
 
   train(1.0, {1_MiB, 1_MiB});
 
-  EXPECT_EQ(last().moved, 2_MiB);
+  EXPECT_EQ(last().offloaded, 2_MiB);
 }
 
 TEST_F(RegionsTest, AnotherRatioForATagThatIsOpenIsRefused) {
@@ -54,8 +54,8 @@ TEST_F(RegionsTest, TwoTagsHaveARatioEach) {
   backward(std::move(second));
   backward(std::move(first));
 
-  EXPECT_EQ(last().moved, 0_B);
-  EXPECT_EQ(stats_of(other).last.moved, 1_MiB);
+  EXPECT_EQ(last().offloaded, 0_B);
+  EXPECT_EQ(stats_of(other).last.offloaded, 1_MiB);
 }
 
 TEST_F(RegionsTest, WithoutHostMemoryAStorageStaysAndIsCounted) {
@@ -63,7 +63,7 @@ TEST_F(RegionsTest, WithoutHostMemoryAStorageStaysAndIsCounted) {
 
   train(1.0, {1_MiB, 1_MiB, 1_MiB});
 
-  EXPECT_EQ(last().moved, 2_MiB);
+  EXPECT_EQ(last().offloaded, 2_MiB);
   EXPECT_EQ(skip(last(), SkipReason::kNoHostMemory).storages, 1U);
   EXPECT_LE(host().registered_peak, 2_MiB);
 }
@@ -74,7 +74,7 @@ TEST_F(RegionsTest, WhatCouldNotMoveLeavesItsShareToLaterStorages) {
   train(0.5, {4_MiB, 4_MiB, 1_MiB});
 
   EXPECT_EQ(skip(last(), SkipReason::kNoHostMemory).bytes, 4_MiB);
-  EXPECT_EQ(last().moved, 1_MiB);
+  EXPECT_EQ(last().offloaded, 1_MiB);
 }
 
 TEST_F(RegionsTest, ADeviceIsMadeOnce) {

@@ -52,7 +52,7 @@ class RuntimeTest : public testing::Test {
     DeviceRuntime& device = *runtime_->device(DeviceId{0}).value();
     Saved saved{runtime_->decide(tag, DeviceId{0}, size), size, {}, {}};
     saved.kept = device.heap().allocate(size, stream(), tag).value();
-    if (saved.decision.move) leave(saved);
+    if (saved.decision.offload) leave(saved);
     runtime_->handle_made();
     return saved;
   }
@@ -63,9 +63,9 @@ class RuntimeTest : public testing::Test {
     if (stash.ok()) {
       saved.stash = std::move(stash).value();
       device.heap().free(std::exchange(saved.kept, {}));
-      runtime_->moved(saved.decision.site, saved.size, saved.size);
+      runtime_->offloaded(saved.decision.site, saved.size, saved.size);
     } else {
-      runtime_->not_moved(saved.decision.site, saved.size);
+      runtime_->not_offloaded(saved.decision.site, saved.size);
     }
   }
 

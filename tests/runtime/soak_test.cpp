@@ -276,7 +276,7 @@ class SoakTest : public testing::Test {
     EXPECT_EQ(device_->heap().check(), "");
     EXPECT_EQ(heap.allocated_blocks, 0U);
     EXPECT_EQ(heap.bad_frees, 0U);
-    EXPECT_EQ(heap.held, 0_B);
+    EXPECT_EQ(heap.reserved, 0_B);
     EXPECT_EQ(spillway_emulator_used(0), used_);
     EXPECT_EQ(device_->pauses().stats().blocks, 0U);
     EXPECT_EQ(device_->arena().stats().in_slots, 0_B);

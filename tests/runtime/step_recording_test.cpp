@@ -14,12 +14,12 @@ using driver::Span;
 constexpr std::uint64_t kMs = 1'000'000;
 constexpr auto kNone = std::numeric_limits<std::uint64_t>::max();
 
-Span mark(Span::Kind kind, std::uint64_t ms, std::uint64_t place, std::uint64_t storage = kNone) {
+Span mark(Span::Kind kind, std::uint64_t ms, std::uint64_t event, std::uint64_t storage = kNone) {
   Span span;
   span.kind = kind;
   span.stream = 7;
   span.begin = span.end = ms * kMs;
-  span.other = place;
+  span.other = event;
   span.storage = storage;
   return span;
 }
@@ -60,7 +60,7 @@ TEST(StepTimesTest, WaitsAndWhatIsRecomputedAreNoComputing) {
   ASSERT_TRUE(times);
   EXPECT_EQ(seconds_of(*times), (std::vector{0.0, 4e-3, 7e-3, 8e-3}));
   EXPECT_DOUBLE_EQ(times->end, 12e-3);
-  EXPECT_EQ(times->turn, 9u);
+  EXPECT_EQ(times->boundary, 9u);
   EXPECT_EQ(times->saved, (std::vector<std::size_t>{3, 5}));
   ASSERT_EQ(times->recompute.size(), 2u);
   EXPECT_DOUBLE_EQ(times->recompute[1], 3e-3);

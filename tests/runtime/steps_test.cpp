@@ -97,7 +97,7 @@ TEST_F(StepsTest, AStepCanBeEndedWhileHandlesLive) {
 
   runtime_->end_step();
 
-  EXPECT_EQ(last().moved, 1_MiB);
+  EXPECT_EQ(last().offloaded, 1_MiB);
   backward(std::move(saved));
 }
 
@@ -119,7 +119,7 @@ TEST_F(StepsTest, WhatAnOldStepStillReportsIsNotCountedInTheNewOne) {
   const Site old = saved[0].decision.site;
 
   runtime_->alive_at_unpack(old, 1_MiB);
-  runtime_->not_moved(old, 1_MiB);
+  runtime_->not_offloaded(old, 1_MiB);
 
   EXPECT_EQ(skip(stats_of(kTag).running, SkipReason::kNoHostMemory).storages, 0U);
   backward(std::move(saved));
@@ -131,8 +131,8 @@ TEST_F(StepsTest, TheRatioHoldsInEveryStepAlsoWhenTheBatchChanges) {
 
     const TagStepStats step = last();
     EXPECT_EQ(step.offloadable, Bytes{7 * batch * 100000});
-    EXPECT_EQ(step.moved, Bytes{3 * batch * 100000});
-    EXPECT_EQ(step.fetched, step.moved);
+    EXPECT_EQ(step.offloaded, Bytes{3 * batch * 100000});
+    EXPECT_EQ(step.fetched, step.offloaded);
   }
 }
 
@@ -144,7 +144,7 @@ TEST_F(StepsTest, AStorageThatWasAliveIsCountedByItsReasonFromTheNextStepOn) {
   train(1.0, {1_MiB, 2_MiB});
 
   EXPECT_EQ(last().offloadable, 2_MiB);
-  EXPECT_EQ(last().moved, 2_MiB);
+  EXPECT_EQ(last().offloaded, 2_MiB);
   EXPECT_EQ(skip(last(), SkipReason::kReferencedElsewhere).bytes, 1_MiB);
 }
 

@@ -28,7 +28,7 @@ Code refusal(const std::string& bytes) {
   return MemoryHandle::read(bytes).status().code();
 }
 
-TEST(MemoryHandle, WhatIsWrittenIsRead) {
+TEST(MemoryHandle, TheReaderReturnsTheWrittenEvents) {
   const auto read = MemoryHandle::read(handle().bytes());
 
   ASSERT_TRUE(read.ok()) << read.status().message();

@@ -177,7 +177,7 @@ TEST_F(SharingTest, TheMemoryOutlivesTheSendersBlock) {
   release(block);
   heap_->trim_sync();
 
-  EXPECT_EQ(heap_->stats().held, Bytes{});
+  EXPECT_EQ(heap_->stats().reserved, Bytes{});
   EXPECT_EQ(read(at(memory, place.offset)), 6);
 }
 
@@ -318,11 +318,11 @@ TEST_F(SharingTest, EvictedAndHeldBlocksAreNotShared) {
   ASSERT_TRUE(heap_->evict(evicted).ok());
   EXPECT_EQ(exports_->share(evicted[0]).status().code(), Code::kNotReady);
 
-  const driver::DevicePtr held = allocate(4_MiB, main_, kTag);
+  const driver::DevicePtr pinned = allocate(4_MiB, main_, kTag);
   ASSERT_EQ(heap_->pin_blocks({&kTag, 1}, false).size(), 1U);
-  EXPECT_EQ(exports_->share(held).status().code(), Code::kNotReady);
-  heap_->unpin_blocks({&held, 1});
-  EXPECT_TRUE(exports_->share(held).ok());
+  EXPECT_EQ(exports_->share(pinned).status().code(), Code::kNotReady);
+  heap_->unpin_blocks({&pinned, 1});
+  EXPECT_TRUE(exports_->share(pinned).ok());
 }
 
 TEST_F(SharingTest, WhatASharedBlockIsUnderHasNothingToGive) {
@@ -336,7 +336,7 @@ TEST_F(SharingTest, WhatASharedBlockIsUnderHasNothingToGive) {
   EXPECT_EQ(heap_->reclaimable({&kTag, 1}), Bytes{});
 }
 
-TEST(OtherProcess, ItsStartTellsItFromTheOneThatGetsItsNumber) {
+TEST(OtherProcess, ItsStartDistinguishesItFromAProcessWithTheSameNumber) {
   const auto start = start_of(getpid());
   ASSERT_TRUE(start.has_value());
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin of pytest (`-p at_once`): writes each failure into the file $FAILURES as soon as it is known, so
-that a run that is stopped has told them."""
+"""A plugin of pytest (`-p at_once`): writes each failure into the file $FAILURES at once, so that the
+failures of a run that is stopped are known."""
 
 import os
 

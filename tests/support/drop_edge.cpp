@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Preloaded before the emulated GPU, this library stands in its driver's door and leaves out one
-// kind of wait between streams, as a Spillway without it would. Nothing of Spillway knows of it.
+// Preloaded before the emulated GPU, this library wraps its driver lookup and omits one
+// kind of wait between streams, as a Spillway without it would. Spillway itself is unchanged.
 //
 //   DROP_EDGE=producer     the copy out does not wait for the stream that made the tensor
 //            source        the stream that gets the source's block does not wait for the copy out
@@ -103,9 +103,9 @@ extern "C" __attribute__((visibility("default"))) unsigned long long dropped_wai
 
 extern "C" __attribute__((visibility("default"))) void* spillway_emulator_proc_address(
     const char* name, int version) {
-  using Door = void* (*)(const char*, int);
+  using Lookup = void* (*)(const char*, int);
   static const auto next =
-      reinterpret_cast<Door>(dlsym(RTLD_NEXT, "spillway_emulator_proc_address"));
+      reinterpret_cast<Lookup>(dlsym(RTLD_NEXT, "spillway_emulator_proc_address"));
   void* const real = next(name, version);
   const std::string asked(name);
   if (asked == "cuStreamCreateWithPriority") {

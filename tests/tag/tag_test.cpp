@@ -113,13 +113,13 @@ TEST(TagTest, AnIdThatWasNeverMadeIsABug) {
   EXPECT_DEATH(static_cast<void>(tag_name(TagId{4000000000})), "check failed");
 }
 
-std::vector<std::string>& told() {
+std::vector<std::string>& reported() {
   static std::vector<std::string> names;
   return names;
 }
 
 TEST(TagTest, WhoWatchesIsReportedOfEachChange) {
-  watch_tags([](const std::string& name) { told().push_back(name); });
+  watch_tags([](const std::string& name) { reported().push_back(name); });
   {
     const TagScope outer(intern_tag("outer"));
     const TagScope inner(intern_tag("inner"));
@@ -127,7 +127,7 @@ TEST(TagTest, WhoWatchesIsReportedOfEachChange) {
   watch_tags(nullptr);
   { const TagScope after(intern_tag("after")); }
 
-  EXPECT_EQ(told(), (std::vector<std::string>{"outer", "inner", "outer", ""}));
+  EXPECT_EQ(reported(), (std::vector<std::string>{"outer", "inner", "outer", ""}));
 }
 
 // Last in this file: it uses the table up.

@@ -79,14 +79,14 @@ TEST_F(BudgetRegionTest, AStepStaysWithinItsBudgetAndHasThePlainGradients) {
   EXPECT_TRUE(gradient.equal(plain.grad()));
   EXPECT_LE(peak, budget);
   const TagTotals totals = last_step("within");
-  EXPECT_GT(totals.moved, 0U);
-  EXPECT_LT(totals.moved, totals.offloadable);  // and no more than it must
+  EXPECT_GT(totals.offloaded, 0U);
+  EXPECT_LT(totals.offloaded, totals.offloadable);  // and no more than it must
 }
 
 TEST_F(BudgetRegionTest, WithRoomForEverythingNothingMoves) {
   train("auto", {.tag = "all of it"});
 
-  EXPECT_EQ(last_step("all of it").moved, 0U);
+  EXPECT_EQ(last_step("all of it").offloaded, 0U);
   EXPECT_EQ(last_step("all of it").offloadable, kBudgetLayers * kStorage);
 }
 

@@ -128,7 +128,7 @@ def one_sharded_tensor(name, rank, region):
     torch.cuda.synchronize()
     moves = isinstance(region, spillway.CPUOffload)
     if moves and spillway.stats()["ours"]:
-        assert torch.cuda.memory_allocated() < before  # nothing of it is left on the device
+        assert torch.cuda.memory_allocated() < before  # none of it is left on the device
     graph.backward()
     (back,) = seen
     assert type(back) is DTensor and back.placements == (Shard(1),) and back.device_mesh == mesh

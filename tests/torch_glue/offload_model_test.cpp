@@ -118,7 +118,7 @@ TEST_P(OffloadModelWaysTest, ResultsAndModelAreThoseOfAPlainLoopOverTheSamePiece
     end_step();
   }
   EXPECT_EQ(net.runs, plain.runs * (checkpointed ? 2 : 1));
-  EXPECT_EQ(last_step("checkpoint").moved > 0, checkpointed);
+  EXPECT_EQ(last_step("checkpoint").offloaded > 0, checkpointed);
   for (std::size_t i = 0; i < kLayers; ++i) {
     EXPECT_TRUE(net.up[i].equal(plain.up[i].cpu())) << i;
     EXPECT_TRUE(net.down[i].equal(plain.down[i].cpu())) << i;
@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(Ways,
                                           testing::Values(1, 2, kLayers),
                                           testing::Values(1, 3)));
 
-TEST_F(OffloadModelTest, WhatMovesDoesNotDependOnTheNumberOfPieces) {
+TEST_F(OffloadModelTest, OffloadedBytesDoNotDependOnTheNumberOfPieces) {
   const auto moved = [](std::size_t pieces) {
     Net net(at::kCPU);
     OffloadModel model(net.layers(), kDevice, {.num_slices = 2, .num_microbatches = pieces});

@@ -16,9 +16,9 @@ c10::Storage storage_that(std::function<void()> when_freed) {
       context,
       context,
       [](void* freed) {
-        const auto* const told = static_cast<std::function<void()>*>(freed);
-        (*told)();
-        delete told;
+        const auto* const callback = static_cast<std::function<void()>*>(freed);
+        (*callback)();
+        delete callback;
       },
       c10::Device(c10::kCPU));
   return {c10::Storage::use_byte_size_t{}, 8, std::move(data), nullptr, false};

@@ -97,7 +97,7 @@ def train(name, rank, micro=None, checkpointed=False):
 
 
 def run():
-    """Of each name, with and without checkpoints: whether the bits are the plain ones, and what moved."""
+    """Of each name, with and without checkpoints: equality with the plain bits, and the offloaded bytes."""
     rank = int(os.environ["RANK"])
     spillway.use_allocator()
     dist.init_process_group(

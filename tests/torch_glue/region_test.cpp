@@ -68,7 +68,7 @@ TEST_F(OffloadRegionTest, ACheckpointedFunctionHasThePlainGradients) {
 
   EXPECT_EQ(runs, 2);
   EXPECT_TRUE(checkpointed.grad().equal(plain.grad()));
-  EXPECT_EQ(last(intern_tag("checkpoint")).moved, Bytes{4096 * sizeof(float)});
+  EXPECT_EQ(last(intern_tag("checkpoint")).offloaded, Bytes{4096 * sizeof(float)});
 }
 
 TEST_F(OffloadRegionTest, WhatIsRecomputedHasThePlainGradients) {
@@ -92,7 +92,7 @@ TEST_F(OffloadRegionTest, WhatIsRecomputedHasThePlainGradients) {
 TEST_F(OffloadRegionTest, TheLastStepOfATagIsReportedWithWhatStayedAndWhy) {
   const at::Tensor x = input();
   {
-    const OffloadRegion region(1.0, "told", {.min_bytes = 4096 * sizeof(float)});
+    const OffloadRegion region(1.0, "totals", {.min_bytes = 4096 * sizeof(float)});
     at::Tensor loss = (x * 2).sigmoid().sum();
     {
       const KeepingRegion stays;
@@ -103,17 +103,17 @@ TEST_F(OffloadRegionTest, TheLastStepOfATagIsReportedWithWhatStayedAndWhy) {
   }
   end_step();
 
-  const TagTotals told = last_step("told");
-  EXPECT_EQ(told.offloadable, 4096 * sizeof(float));
-  EXPECT_EQ(told.moved, told.offloadable);
-  EXPECT_EQ(told.copied, told.offloadable);
-  EXPECT_EQ(told.fetched, told.offloadable);
-  EXPECT_EQ(told.skipped, (std::map<std::string, std::uint64_t>{{"tiny", 16 * sizeof(float)}}));
+  const TagTotals totals = last_step("totals");
+  EXPECT_EQ(totals.offloadable, 4096 * sizeof(float));
+  EXPECT_EQ(totals.offloaded, totals.offloadable);
+  EXPECT_EQ(totals.copied, totals.offloadable);
+  EXPECT_EQ(totals.fetched, totals.offloadable);
+  EXPECT_EQ(totals.skipped, (std::map<std::string, std::uint64_t>{{"tiny", 16 * sizeof(float)}}));
   EXPECT_EQ(last_step("never").offloadable, 0U);
 }
 
-/// Ways back that have begun when the last of four storages has been used.
-std::uint64_t ways_back_after_one_use(std::uint64_t headroom, std::string_view tag) {
+/// Fetches begun when the last of four storages has been used.
+std::uint64_t fetches_begun_after_one_use(std::uint64_t headroom, std::string_view tag) {
   const auto fetches = [] {
     const auto devices = Runtime::instance().stats().devices;
     return devices.empty() ? 0 : devices.front().residency.fetches;
@@ -136,8 +136,8 @@ std::uint64_t ways_back_after_one_use(std::uint64_t headroom, std::string_view t
 }
 
 TEST_F(OffloadRegionTest, WithoutHeadroomNothingIsFetchedEarly) {
-  EXPECT_EQ(ways_back_after_one_use(0, "no headroom"), 1U);
-  EXPECT_EQ(ways_back_after_one_use(1ULL << 30U, "headroom"), 4U);
+  EXPECT_EQ(fetches_begun_after_one_use(0, "no headroom"), 1U);
+  EXPECT_EQ(fetches_begun_after_one_use(1ULL << 30U, "headroom"), 4U);
 }
 
 TEST_F(OffloadRegionTest, GradientsEqualThoseOutsideARegion) {
@@ -153,7 +153,7 @@ TEST_F(OffloadRegionTest, GradientsEqualThoseOutsideARegion) {
   torch::autograd::backward({loss}, {});
 
   EXPECT_TRUE(offloaded.grad().equal(plain.grad()));
-  EXPECT_EQ(last(intern_tag("c++")).moved, Bytes{4096 * sizeof(float)});
+  EXPECT_EQ(last(intern_tag("c++")).offloaded, Bytes{4096 * sizeof(float)});
 }
 
 /// Hands a buffer over to be saved and writes it afterwards, in its own forward pass.
@@ -199,7 +199,7 @@ TEST_F(OffloadRegionTest, WhatAnOperatorOrFunctionWritesAfterItWasSavedIsCopiedA
     });
     EXPECT_TRUE(moved.equal(plain)) << number;
     EXPECT_TRUE(checkpointed.equal(plain)) << number;
-    EXPECT_GT(last(intern_tag("late")).moved, Bytes{}) << number;
+    EXPECT_GT(last(intern_tag("late")).offloaded, Bytes{}) << number;
   }
 }
 
@@ -209,7 +209,7 @@ TEST_F(OffloadRegionTest, NothingMovesAfterItsEnd) {
   torch::autograd::backward({loss_of(input())}, {});
   end_step();
 
-  EXPECT_EQ(last(intern_tag("ended")).moved, Bytes{});
+  EXPECT_EQ(last(intern_tag("ended")).offloaded, Bytes{});
 }
 
 TEST_F(OffloadRegionTest, ARatioOutsideTheRangeThrowsAndOpensNothing) {

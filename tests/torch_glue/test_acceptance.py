@@ -62,7 +62,7 @@ def test_one_region_moves_activations_of_two_devices(program, schedule):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_where_host_memory_ends_activations_stay(program, schedule):
-    limit = 1 << 20  # four activations of 256 KiB, of the six that could move
+    limit = 1 << 20  # four activations of 256 KiB, of the six offloadable ones
     found = program(PRELUDE + LITTLE_HOST_MEMORY, SPILLWAY_PINNED_LIMIT=str(limit), **settings(schedule))
     equal, moved, on_host, reports = found
     assert equal and 0 < moved == on_host <= limit and not reports

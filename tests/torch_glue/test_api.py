@@ -13,35 +13,35 @@ from spillway import _load
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, math.nan, math.inf])
 def test_a_ratio_outside_the_range_is_refused(value):
-    with pytest.raises(ValueError, match=r"offload_ratio must be from 0 to 1, not"):
+    with pytest.raises(ValueError, match=r"offload_ratio .*not"):
         spillway.CPUOffload(value)
 
 
 @pytest.mark.parametrize("value", [True, "0.5", None, [0.5]])
 def test_a_ratio_that_is_no_number_is_refused(value):
-    with pytest.raises(TypeError, match=r"offload_ratio must be a number from 0 to 1, not"):
+    with pytest.raises(TypeError, match=r"offload_ratio .*not"):
         spillway.CPUOffload(value)
 
 
 def test_a_tag_that_is_no_string_is_refused():
-    with pytest.raises(TypeError, match=r"tag must be a string or None, not 3"):
+    with pytest.raises(TypeError, match=r"tag .*not 3"):
         spillway.CPUOffload(0.5, tag=3)
 
 
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"max_fwd_stash_size": 0}, ValueError, "max_fwd_stash_size must be at least 1, not 0"),
-        ({"max_fwd_stash_size": 2.0}, TypeError, "max_fwd_stash_size must be an integer, not 2.0"),
-        ({"min_offload_size": -1}, ValueError, "min_offload_size must be at least 0, not -1"),
+        ({"max_fwd_stash_size": 0}, ValueError, "max_fwd_stash_size .*not 0"),
+        ({"max_fwd_stash_size": 2.0}, TypeError, "max_fwd_stash_size .*not 2.0"),
+        ({"min_offload_size": -1}, ValueError, "min_offload_size .*not -1"),
         (
             {"min_offload_size": 2**70},
             ValueError,
-            f"min_offload_size must be from 0 to {2**63 - 1}, not {2**70}",
+            f"min_offload_size .*{2**63 - 1}, not {2**70}",
         ),
-        ({"min_offload_size": True}, TypeError, "min_offload_size must be an integer, not True"),
-        ({"use_streams": "no"}, TypeError, "use_streams must be True or False, not 'no'"),
-        ({"use_pin_memory": 1}, TypeError, "use_pin_memory must be True or False, not 1"),
+        ({"min_offload_size": True}, TypeError, "min_offload_size .*not True"),
+        ({"use_streams": "no"}, TypeError, "use_streams .*not 'no'"),
+        ({"use_pin_memory": 1}, TypeError, "use_pin_memory .*not 1"),
     ],
 )
 def test_a_manager_names_the_option_that_it_refuses(options, error, text):
@@ -50,9 +50,9 @@ def test_a_manager_names_the_option_that_it_refuses(options, error, text):
 
 
 def test_a_manager_for_no_model_is_refused():
-    with pytest.raises(TypeError, match="keep_on_device takes modules, not 3"):
+    with pytest.raises(TypeError, match=r"keep_on_device: .*not 3"):
         spillway.memory.keep_on_device(3)
-    with pytest.raises(TypeError, match="model must be a module, not 3"):
+    with pytest.raises(TypeError, match=r"model .*not 3"):
         spillway.compat.get_act_offloading_ctx_manager(3)
 
 
@@ -77,7 +77,7 @@ except ImportError as error:
     report(str(error))
 """
     )
-    assert f"is for torch {BUILT}, but torch 2.99.0 is installed" in message
+    assert message.startswith("torch 2.99.0: ") and f"torch {BUILT};" in message
     assert "torch 2.11 to 2.15 are supported" in message
 
 
@@ -170,7 +170,7 @@ report([silent, lines])
     )
     silent, lines = lines
     size = 64 * 64 * 4
-    text = "tag 'mlp': {} of {} bytes of saved activations moved in a step"
+    text = "tag 'mlp': {} of {} bytes of saved activations were offloaded in a step"
     assert silent == [] and lines == [text.format(size, 2 * size), text.format(size // 2, size)]
 
 
@@ -224,14 +224,14 @@ def test_a_budget_above_what_the_device_has_is_refused_with_the_range():
     total = torch.cuda.get_device_properties(0).total_memory
     region = spillway.offload(budget=total + 1)
     with (
-        pytest.raises(ValueError, match=rf"at most {total} bytes, what GPU 0 has, not {total + 1} bytes"),
+        pytest.raises(ValueError, match=rf"budget .*GPU 0.*{total} bytes.*not .*{total + 1} bytes"),
         region,
     ):
         pass
 
 
 def test_a_budget_for_what_is_no_model_is_refused():
-    with pytest.raises(TypeError, match="model_or_region must be a module, a function or None, not 3"):
+    with pytest.raises(TypeError, match=r"model_or_region .*not 3"):
         spillway.offload(3, budget="1GiB")
 
 
@@ -277,7 +277,7 @@ def test_a_function_whose_body_runs_later_is_no_region():
         yield 1
 
     for function in (generator, coroutine, asynchronous_generator):
-        with pytest.raises(TypeError, match=f"{function.__name__} is a generator or coroutine function"):
+        with pytest.raises(TypeError, match=rf"{function.__name__}: "):
             spillway.CPUOffload(1)(function)
 
 

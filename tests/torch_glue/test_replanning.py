@@ -39,7 +39,7 @@ report([found, tag["last"]["offloadable_bytes"] / rows, tag["plan_mismatches"]])
 
 @pytest.mark.skipif(not EMULATED, reason="a real GPU's libraries keep something of each shape, too")
 @pytest.mark.parametrize("region", ["CPUOffload(0.5, tag='new')", "offload(budget='1GiB', tag='new')"])
-def test_plans_ever_new_shapes_do_not_pile_up(program, region):
+def test_plans_of_new_shapes_do_not_pile_up(program, region):
     found, bytes_per_row, mismatches = program(
         SOURCE.format(region=f"spillway.{region}"), SPILLWAY_EMULATE_CHECK="0"
     )

@@ -334,7 +334,7 @@ def summary():
     return run(NETWORK + SUMMARY)
 
 
-def test_the_books_by_tag_are_the_heaps(summary):
+def test_the_accounting_by_tag_is_the_heaps(summary):
     tags = summary["accounting"]["tags"]
     assert tags["kept"] == {
         "allocated": (3 << 20) + 1024,
@@ -362,7 +362,7 @@ def test_the_summary_is_a_table(summary):
     rows = {line.split()[0]: line for line in lines[2:]}
     assert rows["kept"].split()[1:] == ["3.0", "MiB", "0", "B", "24", "B", "3.0", "MiB"]
     assert rows["gone"].split()[-2:] == ["5.0", "MiB"]
-    assert lines[-2].startswith("held from the driver: ")
+    assert lines[-2].startswith("reserved: ")
     assert lines[-1].startswith("waste: 24 B rounding, ")
 
 

@@ -96,7 +96,7 @@ def test_an_optimizers_step_ends_a_step(loop):
     assert {life["birth"]["step"] for life in loop["lifetimes"]} == {0, 1, 2}
 
 
-def test_live_bytes_by_tag_are_the_heaps(loop):
+def test_allocated_bytes_by_tag_are_the_heaps(loop):
     live = {}
     for life in loop["lifetimes"]:
         if life["death"] is None:
@@ -126,11 +126,11 @@ def test_records_are_bounded_and_counted(loop):
 def test_recordings_are_refused_and_end_as_they_should(loop):
     assert loop["twice"] == "a recording is on already: end it first"
     assert loop["again"] == 0
-    assert loop["path"].startswith("ValueError: /nowhere/trace: ")
-    assert loop["most"] == "ValueError: most must not be negative, but is -1"
-    assert loop["empty"].startswith("ValueError: path must name the file")
-    assert loop["number"].startswith("TypeError") and loop["text"].startswith("TypeError: most must be")
-    assert loop["folder"].startswith("ValueError: /: ")
+    assert loop["path"].startswith("ValueError: path=/nowhere/trace: ")
+    assert loop["most"].startswith("ValueError: most ") and "-1" in loop["most"]
+    assert loop["empty"].startswith("ValueError: path ")
+    assert loop["number"].startswith("TypeError") and loop["text"].startswith("TypeError: most ")
+    assert loop["folder"].startswith("ValueError: path=/: ")
 
 
 def test_the_command_shows_a_trace(loop, path):
@@ -161,4 +161,4 @@ def test_memory_of_pytorchs_allocator_is_not_recorded(program):
         "try:\n    with spillway.memory.record_trace():\n        pass\n"
         "except RuntimeError as error:\n    report(str(error))"
     )
-    assert "call spillway.use_allocator() before" in text
+    assert "spillway.use_allocator()" in text

@@ -12,7 +12,7 @@
 namespace spillway {
 namespace {
 
-/// Trackers stay for the life of the process: this one hears of everything, and each case looks at
+/// Trackers stay for the life of the process: this one records everything, and each case checks
 /// what is new.
 class TrackersTest : public testing::Test {
  protected:
@@ -58,7 +58,7 @@ class TrackersTest : public testing::Test {
   static constexpr size_t kNested = 12345;
 };
 
-TEST_F(TrackersTest, ATrackerHearsOfBlocksAndMappingsWithoutAnyHistory) {
+TEST_F(TrackersTest, ATrackerIsNotifiedOfBlocksAndMappingsWithoutAnyHistory) {
   EXPECT_FALSE(allocator().isHistoryEnabled());
   void* const block = allocator().raw_alloc(40 << 20);
   allocator().raw_delete(block);
@@ -92,7 +92,7 @@ TEST_F(TrackersTest, ATrackerMayAskTheAllocator) {
   EXPECT_GE(base_size(), kNested);
 }
 
-TEST_F(TrackersTest, ATrackerHearsOfMemoryThatRanOut) {
+TEST_F(TrackersTest, ATrackerIsNotifiedOfOutOfMemory) {
   EXPECT_THROW(allocator().raw_alloc(size_t{1} << 45), c10::OutOfMemoryError);
 
   ASSERT_EQ(count(TraceEntry::OOM), 1);

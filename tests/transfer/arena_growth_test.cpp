@@ -227,7 +227,7 @@ TEST_F(ArenaGrowthTest, ThreadsMayTakeAndGiveWhilePiecesAreMade) {
   for (int each = 0; each < 4; ++each) {
     threads.emplace_back([this] {
       std::vector<HostSlot> slots;
-      for (int turn = 0; turn < 30; ++turn)
+      for (int round = 0; round < 30; ++round)
         slots.push_back(arena_->take(1_MiB).value());
       for (HostSlot& slot : slots)
         arena_->give(std::move(slot), {});

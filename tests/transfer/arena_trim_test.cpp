@@ -52,7 +52,7 @@ TEST_F(ArenaTrimTest, AnArenaThatWasNotUsedIsEmptied) {
   EXPECT_EQ(arena_->stats().registered, 0_B);
 }
 
-TEST_F(ArenaTrimTest, OnePieceOfThePeakTakesThePlaceOfAll) {
+TEST_F(ArenaTrimTest, OnePieceOfThePeakReplacesAll) {
   step({5_MiB, 5_MiB, 5_MiB, 100_KiB});
 
   EXPECT_TRUE(arena_->trim());
@@ -95,7 +95,7 @@ TEST_F(ArenaTrimTest, AStepThatRepeatsNeedsNoRegistrationAndNoSpareMemory) {
   }
 }
 
-TEST_F(ArenaTrimTest, AFenceThatHasNotPassedIsInTheWay) {
+TEST_F(ArenaTrimTest, APendingFenceBlocksTheTrim) {
   arena_->give(take(1_KiB), stuck_fence());
 
   EXPECT_FALSE(arena_->trim());

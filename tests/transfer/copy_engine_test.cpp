@@ -199,7 +199,7 @@ TEST_F(CopyEngineTest, ThreadsMayCopyAtTheSameTime) {
     const driver::Stream stream = make_stream();
     const driver::DevicePtr block = allocate(64_KiB, stream);
     threads.emplace_back([this, stream, block] {
-      for (int turn = 0; turn < 100; ++turn) {
+      for (int round = 0; round < 100; ++round) {
         HostSlot slot = arena_->take(64_KiB).value();
         const driver::Fence written = copies_->to_host(block, slot, stream).value();
         const driver::Fence read = copies_->to_device(slot, written, block, stream).value();
@@ -214,8 +214,8 @@ TEST_F(CopyEngineTest, ThreadsMayCopyAtTheSameTime) {
   for (const CUstream stream : streams_)
     table_.StreamSynchronize(stream);
 #if defined(__SANITIZE_THREAD__)
-  // ThreadSanitizer stands where the order checker listens to threads, one of which may have told
-  // another that a copy has passed.
+  // ThreadSanitizer replaces the functions by which the order checker observes threads, so it misses
+  // that one thread may have notified another that a copy has passed.
   static_cast<void>(reports);
 #else
   EXPECT_EQ(spillway_emulator_count("unordered"), reports);

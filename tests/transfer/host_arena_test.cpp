@@ -99,7 +99,7 @@ TEST_F(HostArenaTest, WhichSlotIsHandedOutDoesNotDependOnFences) {
   std::vector<std::pair<HostSlot, HostSlot>> out;
   std::byte* base = nullptr;
   std::byte* fenced_base = nullptr;
-  for (int turn = 0; turn < 400; ++turn) {
+  for (int round = 0; round < 400; ++round) {
     const Bytes size{1 + random() % 20000};
     if (random() % 3 != 0 || out.empty()) {
       out.emplace_back(take(size), fenced.take(size).value());
@@ -255,11 +255,11 @@ TEST_F(HostArenaTest, ThreadsMayTakeAndGiveAtTheSameTime) {
   for (unsigned seed = 0; seed < 4; ++seed) {
     threads.emplace_back([this, seed] {
       std::mt19937_64 random(seed);
-      for (int turn = 0; turn < 500; ++turn) {
+      for (int round = 0; round < 500; ++round) {
         HostSlot slot = take(Bytes{1 + random() % 4096});
         std::memset(slot.data, static_cast<int>(seed), slot.size.count());
         arena_->give(std::move(slot), {});
-        if (turn % 50 == 0) arena_->trim();
+        if (round % 50 == 0) arena_->trim();
       }
     });
   }

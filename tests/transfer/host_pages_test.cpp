@@ -81,7 +81,7 @@ TEST(HostPagesTest, AForkedChildDoesNotHaveThem) {
   static std::array<std::byte, 16384> ordinary{};
   auto* const page = reinterpret_cast<std::byte*>(
       (reinterpret_cast<std::uintptr_t>(ordinary.data()) + 4095) & ~std::uintptr_t{4095});
-  ASSERT_TRUE(in_child(page)) << "so that the test can tell";
+  ASSERT_TRUE(in_child(page)) << "otherwise the test proves nothing";
 
   EXPECT_FALSE(in_child(pages.at));
   unmap_host_pages(pages);

@@ -278,7 +278,7 @@ TEST_F(NodeLedgerTest, ThreadsOfOneProcessShareItsEntry) {
   std::atomic<int> charged{0};
   for (int each = 0; each < 4; ++each) {
     threads.emplace_back([&] {
-      for (int turn = 0; turn < 10; ++turn)
+      for (int round = 0; round < 10; ++round)
         if (ledger_.charge(1_KiB, 32_KiB).ok()) ++charged;
     });
   }

@@ -24,7 +24,7 @@ class Microbatches::Unit {
   std::uint64_t step = 0;
   bool begun = false;
   bool stays = false;
-  Bytes moved;
+  Bytes offloaded;
   std::vector<std::weak_ptr<SavedStorage>> storages;
 
  private:
@@ -46,7 +46,8 @@ class Microbatches::Handle final : public torch::autograd::SavedVariableHooks {
     if (!unit_->begun && moves) owner.begin(unit_);
     hook_.emplace(unit_->stays ? nullptr : &owner.options_);
     hook_->call_pack_hook(tensor);
-    if (const auto storage = hook_->moved()) owner.left(*unit_, storage, tensor.storage().nbytes());
+    if (const auto storage = hook_->offloaded())
+      owner.left(*unit_, storage, tensor.storage().nbytes());
   }
 
   at::Tensor call_unpack_hook() override {
@@ -152,8 +153,8 @@ void Microbatches::left(Unit& unit,
   });
   if (known) return;
   unit.storages.push_back(storage);
-  unit.moved += Bytes{size};
-  stats_.largest_unit = std::max(stats_.largest_unit, unit.moved);
+  unit.offloaded += Bytes{size};
+  stats_.largest_unit = std::max(stats_.largest_unit, unit.offloaded);
 }
 
 void Microbatches::used(Unit& unit) {

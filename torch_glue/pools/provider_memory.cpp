@@ -129,12 +129,12 @@ void ProviderMemory::describe(c10::DeviceIndex device,
     segment.stream = from.stream;
     segment.is_large = true;
     segment.owner_private_pool_id = pool;
-    const auto add = [&](size_t size, size_t requested, bool live) {
+    const auto add = [&](size_t size, size_t requested, bool allocated) {
       if (size == 0) return;
       c10::CachingDeviceAllocator::BlockInfo block;
       block.size = size;
       block.requested_size = requested;
-      block.allocated = block.active = live;
+      block.allocated = block.active = allocated;
       segment.blocks.push_back(std::move(block));
     };
     const std::byte* reached = at;

@@ -197,7 +197,7 @@ c10::Storage RecomputedStorage::remake() {
   std::optional<TimedRecompute> timed;
   if (site_.watched) timed.emplace(runtime(), site_.index);
   const RecomputeGuard computing(site_.watched ? std::optional(site_) : std::nullopt);
-  const std::size_t since = site_.watched ? runtime().curve().place() : 0;
+  const std::size_t since = site_.watched ? runtime().curve().event() : 0;
   at::Tensor made = run_again();
   TORCH_CHECK(made.sizes().equals(sizes_) && made.dtype() == dtype_ && made.device() == device_,
               "Spillway: an operator gave another tensor when it ran again: ",

@@ -57,10 +57,11 @@ Bytes target_for(DeviceRuntime& device, const RegionOptions& region) {
   const Bytes most = device.most(*region.budget);
   const Bytes target = most - Bytes{most.count() / kBeyondTarget}.rounded_down(kPage);
   if (region.budget->slowdown > 0) {
-    const Bytes held = Runtime::instance().reserved_following_plans(region.tag, device.device().id);
-    if (held.zero()) return held;
-    return std::min(target,
-                    held + device.heap().double_buffered() + Bytes{held.count() / kToSpare});
+    const Bytes reserved =
+        Runtime::instance().reserved_following_plans(region.tag, device.device().id);
+    if (reserved.zero()) return reserved;
+    return std::min(
+        target, reserved + device.heap().double_buffered() + Bytes{reserved.count() / kToSpare});
   }
   return target;
 }
@@ -87,17 +88,17 @@ std::atomic<std::uint64_t> needed_at_end{0};
 void note_end_of_memory(std::int64_t device, std::size_t asked, std::size_t, std::size_t) {
   AllocationCurve* const curve = followed.at(static_cast<std::size_t>(device));
   if (curve == nullptr || !curve->on() || curve->in_optimizer_phase()) return;
-  needed_at_end = (curve->live() + Bytes{asked}).count();
+  needed_at_end = (curve->allocated() + Bytes{asked}).count();
 }
 
-std::atomic<void (*)()> teller{nullptr};
+std::atomic<void (*)()> reporter{nullptr};
 
 thread_local std::optional<Site> product;  // the storage being recomputed
 
 void begin_curve(DeviceRuntime& device) {
   AllocationCurve& curve = device.curve();
   const std::uint64_t step = Runtime::instance().step();
-  if (serves_torch()) return curve.begin(step, device.heap().live());
+  if (serves_torch()) return curve.begin(step, device.heap().allocated());
   static std::once_flag once;
   std::call_once(once, [] {
     caching::attachAllocatorTraceTracker(follow);
@@ -117,11 +118,11 @@ void learn_room(DeviceRuntime& device) {
   TORCH_CHECK(room.ok(), "Spillway: ", room.status().detail());
   const auto index = static_cast<c10::DeviceIndex>(device.device().id);
   const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
-  const Bytes held = serves_torch()
-                         ? device.heap().held()
-                         : Bytes{static_cast<std::uint64_t>(
-                               caching::getDeviceStats(index).reserved_bytes.at(all).current)};
-  device.offer({room.value().free + held, room.value().total});
+  const Bytes reserved = serves_torch()
+                             ? device.heap().reserved()
+                             : Bytes{static_cast<std::uint64_t>(
+                                   caching::getDeviceStats(index).reserved_bytes.at(all).current)};
+  device.offer({room.value().free + reserved, room.value().total});
 }
 
 void begin_budget_step(DeviceRuntime& device,
@@ -202,16 +203,16 @@ void on_first_use(DeviceRuntime& device, const Site& site, c10::cuda::CUDAStream
 }
 
 void report_misses_after_backward() {
-  thread_local int told = -1;
+  thread_local int reported = -1;
   const int pass = torch::autograd::get_current_graph_task_id();
-  if (pass == -1 || pass == told) return;
-  told = pass;
+  if (pass == -1 || pass == reported) return;
+  reported = pass;
   // After all other callbacks of the pass, which an error would skip: DistributedDataParallel's
   // reducer would become unusable.
   auto& engine = torch::autograd::Engine::get_default_engine();
   engine.queue_callback([&engine] {
     engine.queue_callback([] {
-      if (auto* const tell = teller.load()) tell();
+      if (auto* const report = reporter.load()) report();
     });
   });
 }
@@ -223,8 +224,8 @@ std::string take_end_of_memory() {
          " bytes (a lower bound)";
 }
 
-void set_miss_teller(void (*tell)()) {
-  teller = tell;
+void set_miss_reporter(void (*report)()) {
+  reporter = report;
 }
 
 }  // namespace spillway

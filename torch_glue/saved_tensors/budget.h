@@ -56,7 +56,7 @@ std::optional<Decision> decide_recomputable(const at::Tensor& whole,
                                             const RegionOptions& region,
                                             driver::Stream stream);
 
-/// Calls the teller when the backward pass on this thread has ended; does nothing if none runs.
+/// Calls the reporter when the backward pass on this thread has ended; does nothing if none runs.
 void report_misses_after_backward();
 
 /// After PyTorch's allocator ran out of memory in a step with a budget: returns the least budget
@@ -65,6 +65,6 @@ std::string take_end_of_memory();
 
 /// Sets the function that reports a missed budget to the program by an exception of its own; null:
 /// none.
-void set_miss_teller(void (*tell)());
+void set_miss_reporter(void (*report)());
 
 }  // namespace spillway

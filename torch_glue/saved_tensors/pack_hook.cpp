@@ -125,7 +125,7 @@ void PackHook::pack(const at::Tensor& tensor) {
     count_skip(region_->tag, *not_now, tensor);
     return keep(tensor);
   }
-  if (!move(tensor, stream, decided)) keep(tensor);
+  if (!offload(tensor, stream, decided)) keep(tensor);
 }
 
 bool PackHook::move_parts(const at::Tensor& tensor) {
@@ -193,7 +193,7 @@ std::optional<PackHook::Trace> PackHook::trace() const {
 std::shared_ptr<PackHook> PackHook::of_trace(const Trace& trace, std::uint32_t saved) {
   if (trace.version.changed() || trace.version.number() != saved) return nullptr;
   if (const at::Tensor kept(trace.kept.lock()); kept.defined()) return of_kept(kept, saved);
-  auto storage = trace.moved.lock();
+  auto storage = trace.offloaded.lock();
   if (storage == nullptr) return nullptr;
   auto hook = make_pooled<PackHook>(nullptr);
   hook->version_ = trace.version;
@@ -217,7 +217,7 @@ void PackHook::pack_as_decided(const at::Tensor& tensor,
                                driver::Stream stream,
                                const Decision& decided) {
   version_ = SavedVersion(tensor);
-  if (!move(tensor, stream, decided)) keep(tensor);
+  if (!offload(tensor, stream, decided)) keep(tensor);
 }
 
 bool PackHook::is_wrapped() const {
@@ -228,9 +228,9 @@ int PackHook::chain() const {
   return recomputed_ != nullptr ? recomputed_->chain() : chain_;
 }
 
-bool PackHook::move(const at::Tensor& tensor,
-                    driver::Stream stream,
-                    const std::optional<Decision>& decided) {
+bool PackHook::offload(const at::Tensor& tensor,
+                       driver::Stream stream,
+                       const std::optional<Decision>& decided) {
   layout_.emplace(tensor);
   if (layout_->bytes().empty()) {
     // An empty tensor: nothing to offload, and no reason to keep its storage.
@@ -262,7 +262,7 @@ bool PackHook::move(const at::Tensor& tensor,
                                       decided ? &*decided : nullptr},
                                      *region_,
                                      round_);
-  if (leaves && storage_->number() != 0) tell_source(tensor, storage_->number());
+  if (leaves && storage_->number() != 0) log_source(tensor, storage_->number());
   return leaves;
 }
 

@@ -42,7 +42,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   at::Tensor unpack();
 
   /// The offloaded storage; null if the tensor is kept.
-  [[nodiscard]] std::shared_ptr<SavedStorage> moved() const {
+  [[nodiscard]] std::shared_ptr<SavedStorage> offloaded() const {
     return kept_.defined() ? nullptr : storage_;
   }
 
@@ -63,7 +63,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   struct Trace {
     SavedVersion version;
     c10::weak_intrusive_ptr<c10::TensorImpl> kept;  // empty if it was offloaded
-    std::weak_ptr<SavedStorage> moved;
+    std::weak_ptr<SavedStorage> offloaded;
     Layout layout;  // if it was offloaded
   };
 
@@ -101,9 +101,9 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   bool leave_to_recompute(const at::Tensor& tensor,
                           driver::Stream stream,
                           std::optional<Decision>& decided);
-  bool move(const at::Tensor& tensor,
-            driver::Stream stream,
-            const std::optional<Decision>& decided);
+  bool offload(const at::Tensor& tensor,
+               driver::Stream stream,
+               const std::optional<Decision>& decided);
   bool move_parts(const at::Tensor& tensor);
   void keep(const at::Tensor& tensor);
   bool defer(const at::Tensor& tensor);

@@ -128,10 +128,10 @@ bool SavedStorage::save_first(const Saved& saved, const RegionOptions& region, D
     waiting::add(site_, weak_from_this());
     return true;
   }
-  if (!decision.move) return false;
+  if (!decision.offload) return false;
   const auto copied = copy_out(saved, region);
   if (!copied) {
-    Runtime::instance().not_moved(site_, size_);
+    Runtime::instance().not_offloaded(site_, size_);
     return false;
   }
   if (site_.watched) device_.curve().watch(site_.step, address_of(saved.storage), site_.index);
@@ -142,19 +142,19 @@ bool SavedStorage::save_first(const Saved& saved, const RegionOptions& region, D
 void SavedStorage::has_left(const RegionOptions& region, Bytes copied) {
   if (region.prefetch) {
     order_ = &UnpackOrder::of(region.tag);
-    order_->moved(site_, *this, on_device_again().size(), region.prefetch_headroom);
+    order_->offloaded(site_, *this, on_device_again().size(), region.prefetch_headroom);
   }
-  Runtime::instance().moved(site_, size_, copied);
+  Runtime::instance().offloaded(site_, size_, copied);
   if (site_.watched) waiting::add(site_, weak_from_this());
   if (number_ == 0) return;
   const driver::DevicePtr block(data_);
-  RunLog::instance().moved({number_,
-                            device_.device().id,
-                            block.address(),
-                            size_,
-                            copied,
-                            site_.tag,
-                            device_.heap().find(block).tag});
+  RunLog::instance().offloaded({number_,
+                                device_.device().id,
+                                block.address(),
+                                size_,
+                                copied,
+                                site_.tag,
+                                device_.heap().find(block).tag});
 }
 
 void SavedStorage::leave() {
@@ -175,7 +175,7 @@ bool SavedStorage::leave(std::unique_ptr<Waiting>& left) {
     // The bytes on the host are then of no use, and the storage stays.
     if (!more) {
       refused_ = true;
-      Runtime::instance().not_moved(site_, size_);
+      Runtime::instance().not_offloaded(site_, size_);
       return true;
     }
     copied += *more;
@@ -297,7 +297,7 @@ bool SavedStorage::used_first() {
   const auto keepers = waiting_ != nullptr ? 1 : static_cast<std::size_t>(hooks_);
   const bool others = alive && compat::holders(alive, *alive) > keepers + 1;
   if (others) Runtime::instance().alive_at_unpack(site_, size_);
-  if (!others && site_.held) Runtime::instance().not_held(site_);
+  if (!others && site_.referenced_elsewhere) Runtime::instance().unreferenced(site_);
   return true;
 }
 
@@ -340,8 +340,9 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, CopyPriority ha
                        allocator,
                        /*resizable=*/true);
   if (site_.watched) {
-    const Bytes lacking = size_.rounded_up(kAlignment) - bytes.size().rounded_up(kAlignment);
-    device_.curve().present(site_.step, site_.index, lacking);
+    const Bytes still_offloaded =
+        size_.rounded_up(kAlignment) - bytes.size().rounded_up(kAlignment);
+    device_.curve().present(site_.step, site_.index, still_offloaded);
     device_.curve().watch(site_.step, address_of(storage), site_.index);
   }
   if (number_ != 0) {

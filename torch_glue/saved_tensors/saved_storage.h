@@ -58,11 +58,11 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
     const Decision* decided = nullptr;  // set if decided before, because it could be recomputed
   };
 
-  /// A hook saves a tensor. True: its bytes are, or are becoming, a host copy, or the storage is
-  /// held here because it may have to move later; the hook need not hold it. False: the hook keeps
-  /// it. Other storages, whose turn it is with this one, leave. Stream: the copy comes after what
-  /// the stream has been given (invariant 1). `round` is the hook's own from here on, until
-  /// remove_hook().
+  /// A hook saves a tensor. True: its bytes are copied to the host, or this object references the
+  /// storage because it may have to be offloaded later; the hook need not reference it. False: the
+  /// hook keeps it. Other storages that are due with this one are offloaded. Stream: the copy is
+  /// ordered after the work submitted to the stream (invariant 1). `round` is the hook's own from
+  /// here on, until remove_hook().
   bool save(const Saved& saved, const RegionOptions& region, std::uint64_t& round);
 
   /// Bytes of the saved storage, from `begin` on.
@@ -90,9 +90,9 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   /// Stream: no wait.
   Bytes reclaim();
 
-  /// A hook that keeps its tensor unpacks it. The first one learns whether anybody besides the
-  /// hooks holds the storage, so that a step's plan is right from its second time on whatever its
-  /// first one moved (invariant 6).
+  /// A hook that keeps its tensor unpacks it. The first unpack checks whether the storage is
+  /// referenced elsewhere. The plan is thus right from the second step on, whatever the first step
+  /// offloaded (invariant 6).
   void kept_is_used();
 
   /// Number in the run log (RunLog); zero if it is off.

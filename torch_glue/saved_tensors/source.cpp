@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kSteps = 4;
 
-std::atomic<LineTeller> line_teller{nullptr};
+std::atomic<LineSource> line_source{nullptr};
 
 /// Names of autograd nodes whose results have the bytes of their first input.
 constexpr std::array<std::string_view, 26> kViews{
@@ -46,13 +46,13 @@ std::string maker_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-void set_line_teller(LineTeller teller) {
-  line_teller = teller;
+void set_line_source(LineSource source) {
+  line_source = source;
 }
 
-void tell_source(const at::Tensor& tensor, std::uint64_t storage) {
+void log_source(const at::Tensor& tensor, std::uint64_t storage) {
   if (Runtime::instance().step() >= kSteps) return;
-  const LineTeller line = line_teller.load();
+  const LineSource line = line_source.load();
   RunLog::instance().came_from(storage, maker_of(tensor), line != nullptr ? line() : "");
 }
 

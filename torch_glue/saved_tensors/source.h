@@ -12,11 +12,11 @@ namespace spillway {
 /// saves it. Only in the first steps, because later ones are similar and a line costs microseconds.
 /// Requires: RunLog::on(). The caller holds no lock that a thread with Python's lock waits for.
 /// Threads: safe.
-void tell_source(const at::Tensor& tensor, std::uint64_t storage);
+void log_source(const at::Tensor& tensor, std::uint64_t storage);
 
 /// Returns the program line that this thread runs; "" if there is none. One per process; null:
 /// none.
-using LineTeller = std::string (*)();
-void set_line_teller(LineTeller teller);
+using LineSource = std::string (*)();
+void set_line_source(LineSource source);
 
 }  // namespace spillway

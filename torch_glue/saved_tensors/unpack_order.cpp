@@ -28,34 +28,35 @@ void UnpackOrder::begin_step(std::uint64_t step) {
   step_ = step;
   if (!order_.empty()) {
     before_ = std::exchange(order_, {});
-    places_.assign(moved_.size(), kUnknown);
-    for (std::size_t place = before_.size(); place-- > 0;)  // of two uses the first one counts
-      places_[before_[place]] = place;
+    positions_.assign(offloaded_.size(), kUnknown);
+    for (std::size_t position = before_.size();
+         position-- > 0;)  // of two uses the first one counts
+      positions_[before_[position]] = position;
   }
-  moved_.clear();
+  offloaded_.clear();
   headroom_.reset();
 }
 
-void UnpackOrder::moved(const Site& site,
-                        SavedStorage& storage,
-                        Bytes size,
-                        std::optional<Bytes> headroom) {
+void UnpackOrder::offloaded(const Site& site,
+                            SavedStorage& storage,
+                            Bytes size,
+                            std::optional<Bytes> headroom) {
   const LightLock lock(mutex_);
   if (site.step != step_) begin_step(site.step);
-  if (moved_.size() <= site.index) moved_.resize(site.index + 1);
-  moved_[site.index] = {storage.weak_from_this(), &storage, size};
+  if (offloaded_.size() <= site.index) offloaded_.resize(site.index + 1);
+  offloaded_[site.index] = {storage.weak_from_this(), &storage, size};
   headroom_ = headroom;
 }
 
 void UnpackOrder::grew(const Site& site, Bytes size) {
   const LightLock lock(mutex_);
-  if (site.step == step_) moved_[site.index].size = size;
+  if (site.step == step_) offloaded_[site.index].size = size;
 }
 
 void UnpackOrder::used(const Site& site,
                        const SavedStorage* storage,
                        c10::cuda::CUDAStream consumer) {
-  std::size_t place = site.index;
+  std::size_t position = site.index;
   bool recorded = false;
   std::shared_ptr<SavedStorage> next;
   {
@@ -63,11 +64,11 @@ void UnpackOrder::used(const Site& site,
     forget(storage);
     if (site.step != step_) return;
     order_.push_back(site.index);
-    if (site.index < places_.size() && places_[site.index] != kUnknown) {
-      place = places_[site.index];
+    if (site.index < positions_.size() && positions_[site.index] != kUnknown) {
+      position = positions_[site.index];
       recorded = true;
     }
-    next = take_next(place, recorded);
+    next = take_next(position, recorded);
   }
   for (int not_begun = 0; next != nullptr;) {
     const bool begun = next->prefetch(consumer);
@@ -76,15 +77,15 @@ void UnpackOrder::used(const Site& site,
     const LightLock lock(mutex_);
     if (!begun) forget(next.get());
     if (not_begun == kMaxNotBegun) return;
-    done = std::exchange(next, take_next(place, recorded));
+    done = std::exchange(next, take_next(position, recorded));
   }
 }
 
-std::shared_ptr<SavedStorage> UnpackOrder::take_next(std::size_t& place, bool recorded) {
-  while (recorded ? ++place < before_.size() : place-- > 0) {
-    const std::size_t index = recorded ? before_[place] : place;
-    if (index >= moved_.size()) continue;
-    const Moved& next = moved_[index];
+std::shared_ptr<SavedStorage> UnpackOrder::take_next(std::size_t& position, bool recorded) {
+  while (recorded ? ++position < before_.size() : position-- > 0) {
+    const std::size_t index = recorded ? before_[position] : position;
+    if (index >= offloaded_.size()) continue;
+    const Offloaded& next = offloaded_[index];
     if (next.identity == nullptr || is_early(next.identity)) continue;
     if (!has_room_for(next)) return nullptr;
     // The last owner must not be destroyed under the lock, so only the returned storages are owned.
@@ -102,9 +103,9 @@ bool UnpackOrder::is_early(const SavedStorage* storage) const {
       early_.begin(), early_.end(), [&](const auto& each) { return each.first == storage; });
 }
 
-bool UnpackOrder::has_room_for(const Moved& moved) const {
+bool UnpackOrder::has_room_for(const Offloaded& offloaded) const {
   if (!headroom_) return early_.empty();
-  return early_bytes_ + moved.size <= *headroom_;
+  return early_bytes_ + offloaded.size <= *headroom_;
 }
 
 void UnpackOrder::gone(const SavedStorage* storage) {

@@ -28,7 +28,10 @@ class UnpackOrder {
   static UnpackOrder& of(TagId tag);
 
   /// Reports an offloaded storage. `headroom`: none for one storage at a time.
-  void moved(const Site& site, SavedStorage& storage, Bytes size, std::optional<Bytes> headroom);
+  void offloaded(const Site& site,
+                 SavedStorage& storage,
+                 Bytes size,
+                 std::optional<Bytes> headroom);
   /// Reports that more of it was offloaded; `size` is the total to fetch.
   void grew(const Site& site, Bytes size);
   /// Reports its first use on this stream since its fetch; the next prefetches begin.
@@ -37,26 +40,27 @@ class UnpackOrder {
   void gone(const SavedStorage* storage);
 
  private:
-  struct Moved {
+  struct Offloaded {
     std::weak_ptr<SavedStorage> storage{};
     const SavedStorage* identity = nullptr;
     Bytes size{};
   };
 
-  std::shared_ptr<SavedStorage> take_next(std::size_t& place, bool recorded)
+  std::shared_ptr<SavedStorage> take_next(std::size_t& position, bool recorded)
       SPILLWAY_REQUIRES(mutex_);
   void forget(const SavedStorage* storage) SPILLWAY_REQUIRES(mutex_);
   void begin_step(std::uint64_t step) SPILLWAY_REQUIRES(mutex_);
-  [[nodiscard]] bool has_room_for(const Moved& moved) const SPILLWAY_REQUIRES(mutex_);
+  [[nodiscard]] bool has_room_for(const Offloaded& offloaded) const SPILLWAY_REQUIRES(mutex_);
   [[nodiscard]] bool is_early(const SavedStorage* storage) const SPILLWAY_REQUIRES(mutex_);
 
   LightMutex mutex_;
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
-  std::vector<Moved> moved_ SPILLWAY_GUARDED_BY(mutex_);  // by index in the step
+  std::vector<Offloaded> offloaded_ SPILLWAY_GUARDED_BY(mutex_);  // by index in the step
   std::optional<Bytes> headroom_ SPILLWAY_GUARDED_BY(mutex_);
   std::vector<std::size_t> order_ SPILLWAY_GUARDED_BY(mutex_);   // indices of this step
   std::vector<std::size_t> before_ SPILLWAY_GUARDED_BY(mutex_);  // of the last step
-  std::vector<std::size_t> places_ SPILLWAY_GUARDED_BY(mutex_);  // positions in before_, by index
+  std::vector<std::size_t> positions_
+      SPILLWAY_GUARDED_BY(mutex_);  // positions in before_, by index
   // a few entries
   std::vector<std::pair<const SavedStorage*, Bytes>> early_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes early_bytes_ SPILLWAY_GUARDED_BY(mutex_);

@@ -69,11 +69,11 @@ class HostGradients::Arrive final : public torch::autograd::Node {
     return std::move(grads);
   }
 
-  /// It is about to be queued for the host's thread, as number `turn` of all: a queue runs the
+  /// It is about to be queued for the host's thread, as number `number` of all: a queue runs the
   /// highest number first. One that waits in another pass's queue keeps its number.
-  void queued(std::uint64_t turn) {
+  void queued(std::uint64_t number) {
     const Lock lock(mutex_);
-    if (queued_++ == 0) set_sequence_nr(kFirst - turn);
+    if (queued_++ == 0) set_sequence_nr(kFirst - number);
   }
 
   void expect(const Leaving& leaving) {
@@ -112,9 +112,9 @@ class HostGradients::Leave final : public torch::autograd::Node {
     arrive_->queued(++gradients_->left_);
     if (!gradient.defined() || !gradient.is_cuda()) return {std::move(gradient)};
     if (!may_leave_by_copy(gradient)) {
-      gradients_->moved_ += gradient.is_sparse()
-                                ? gradient._values().nbytes() + gradient._indices().nbytes()
-                                : gradient.nbytes();
+      gradients_->offloaded_ += gradient.is_sparse()
+                                    ? gradient._values().nbytes() + gradient._indices().nbytes()
+                                    : gradient.nbytes();
       return {gradient.to(at::kCPU)};
     }
     Leaving leaving = gradients_->leave(gradient, place_.get());
@@ -182,7 +182,7 @@ HostGradients::Leaving HostGradients::leave(const at::Tensor& gradient, Gradient
   if (others_have_it || !device_.heap().add_fence(at, leaving.copied)) {
     PendingSources::instance().hold(source.storage(), leaving.copied);
   }
-  moved_ += size.count();
+  offloaded_ += size.count();
   leaving.on_host = memory->tensor(source, Bytes{});
   return leaving;
 }

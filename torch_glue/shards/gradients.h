@@ -49,7 +49,7 @@ class HostGradients : public std::enable_shared_from_this<HostGradients> {
                          std::shared_ptr<GradientPlace> place);
 
   /// Bytes copied to the host since creation.
-  [[nodiscard]] Bytes moved() const { return Bytes{moved_.load()}; }
+  [[nodiscard]] Bytes offloaded() const { return Bytes{offloaded_.load()}; }
 
  private:
   class Leave;
@@ -66,7 +66,7 @@ class HostGradients : public std::enable_shared_from_this<HostGradients> {
 
   DeviceRuntime& device_;
   const std::shared_ptr<FileTraffic> traffic_;
-  std::atomic<std::uint64_t> moved_{0};
+  std::atomic<std::uint64_t> offloaded_{0};
   std::atomic<std::uint64_t> left_{0};
 };
 

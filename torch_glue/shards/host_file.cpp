@@ -31,16 +31,16 @@ File open_nameless(const std::string& directory) {
   return file;
 }
 
-/// Moves `size` bytes by calls of `step(done)`, which are as pread and pwrite.
+/// Transfers `size` bytes by calls of `step(done)`, which are as pread and pwrite.
 template <typename Step>
 Status all_of(Bytes size, const char* what, const Step& step) {
   std::size_t done = 0;
   while (done < size.count()) {
-    const ssize_t moved = step(done);
-    if (moved > 0) {
-      done += static_cast<std::size_t>(moved);
-    } else if (moved == 0 || errno != EINTR) {
-      const std::string reason = moved == 0 ? "it has become shorter" : std::strerror(errno);
+    const ssize_t copied = step(done);
+    if (copied > 0) {
+      done += static_cast<std::size_t>(copied);
+    } else if (copied == 0 || errno != EINTR) {
+      const std::string reason = copied == 0 ? "it has become shorter" : std::strerror(errno);
       return {Code::kInvalidArgument,
               std::string("offload_device: the file could not be ") + what + ": " + reason,
               __FILE__,

@@ -158,9 +158,9 @@ class OffloadedShards::Rules final : public SavingRules {
 };
 
 /// A thread's run of a part: members are on the device or on the host for all threads.
-class OffloadedShards::Turn {
+class OffloadedShards::Exclusive {
  public:
-  explicit Turn(OffloadedShards& shards) : shards_(shards) {
+  explicit Exclusive(OffloadedShards& shards) : shards_(shards) {
     const Lock lock(shards_.mutex_);
     const auto me = std::this_thread::get_id();
     TORCH_CHECK(shards_.runs_ == 0 || shards_.runner_ == me,
@@ -171,13 +171,13 @@ class OffloadedShards::Turn {
     ++shards_.runs_;
   }
 
-  ~Turn() {
+  ~Exclusive() {
     const Lock lock(shards_.mutex_);
     --shards_.runs_;
   }
 
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  Exclusive(const Exclusive&) = delete;
+  Exclusive& operator=(const Exclusive&) = delete;
 
  private:
   OffloadedShards& shards_;
@@ -220,7 +220,7 @@ void OffloadedShards::begin() {
 
 void OffloadedShards::run(std::size_t part, const std::function<void()>& function) {
   TORCH_CHECK_INDEX(part < shards_.size(), "Spillway: there is no part ", part);
-  const Turn turn(*this);
+  const Exclusive exclusive(*this);
   const bool outermost = !running_[part];
   std::optional<WeightCasts> casts;
   if (outermost) {
@@ -378,7 +378,7 @@ OffloadedShards::Stats OffloadedShards::stats() const {
   const Lock lock(mutex_);
   const auto made = static_cast<std::uint64_t>(std::count_if(
       slots_.begin(), slots_.end(), [](const Slot& slot) { return bool(slot.storage); }));
-  return {loaded_, gradients_->moved(), Bytes{largest_.count() * made}, extra_};
+  return {loaded_, gradients_->offloaded(), Bytes{largest_.count() * made}, extra_};
 }
 
 }  // namespace spillway

@@ -70,7 +70,7 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
  private:
   class Rules;
   class SavedWeight;
-  class Turn;
+  class Exclusive;
 
   struct Slot {
     c10::Storage storage;

@@ -55,10 +55,10 @@ void WeightCasts::end(const at::RecordFunction& call, at::ObserverContext* conte
   const at::Tensor& cast = outputs[0].toTensor();
   const at::Tensor& weight = beginning->weight;
   const auto& version = cast.unsafeGetTensorImpl()->version_counter();
-  const bool can_be_told = cast.device() == weight.device() && cast.has_storage() &&
-                           cast.strides() == weight.strides() && cast.storage_offset() == 0 &&
-                           version.enabled();
-  if (!can_be_told) return;
+  const bool identifiable = cast.device() == weight.device() && cast.has_storage() &&
+                            cast.strides() == weight.strides() && cast.storage_offset() == 0 &&
+                            version.enabled();
+  if (!identifiable) return;
   const c10::Storage& storage = cast.storage();
   current->known_.insert_or_assign(
       storage.unsafeGetStorageImpl(),

@@ -46,17 +46,17 @@ MODELS: dict[str, tuple[Callable[[], list[nn.Module]], tuple[int, ...]]] = {
 ALIKE = 10
 MIB = 2**20
 MOST_STEPS = 48
-# On a GPU times are never alike, and memory alone tells.
-TOLD_BY = ("peak", "held", "ms") if "SPILLWAY_EMULATE" in os.environ else ("peak", "held")
+# On a GPU times always differ, and only memory is compared.
+COMPARED = ("peak", "held", "ms") if "SPILLWAY_EMULATE" in os.environ else ("peak", "held")
 
 
 def settled(found: list[dict[str, Any]]) -> bool:
-    last = [[each[name] for name in TOLD_BY] for each in found[-ALIKE:]]
+    last = [[each[name] for name in COMPARED] for each in found[-ALIKE:]]
     return len(last) == ALIKE and last == [last[-1]] * ALIKE
 
 
 class Step:
-    """A training step of the model, in any region; as with a loader, its batch takes the place of the one
+    """A training step of the model, in any region; as with a loader, its batch replaces the one
     before it."""
 
     def __init__(self, model: str, batch: int | None = None) -> None:
@@ -123,7 +123,7 @@ class Step:
         measured: dict[str, Any] = {**found[-1], "held_from_second": most, "steps": len(found)}
         if not settled(found):
             measured["ms"] = round(mean(each["ms"] for each in found[-ALIKE:]), 2)
-        if "ms" not in TOLD_BY:
+        if "ms" not in COMPARED:
             measured["ms_of_steps"] = [each["ms"] for each in found]
             measured["ms"] = round(median(each["ms"] for each in found[-ALIKE:]), 2)
         return measured
@@ -135,8 +135,8 @@ def under(step: Step, budget: int, tag: str) -> dict[str, Any]:
     explained = spillway.explain(tag)
     if explained is not None:
         found |= {
-            "of_limit": explained.of_limit,
-            "predicted_of_limit": explained.chosen.of_limit,
+            "of_limit": explained.optimality,
+            "predicted_of_limit": explained.chosen.optimality,
             "limit": explained.chosen.limit,
             "least": explained.curve[0].budget,
             "kept": explained.chosen.kept,

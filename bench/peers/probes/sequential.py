@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """FairScale's OffloadModel and ours on the same layers: bytes in and out per step, memory, and the results.
 
-Takes the allocator (`spillway` or `torch`), whose it is (`plain`, `ours` or `theirs`), what becomes of
-the activations (`checkpoint` or `keep`), and the number of slices. Each has a process of its own, so
+Takes the allocator (`spillway` or `torch`), the implementation (`plain`, `ours` or `theirs`), the treatment
+of the activations (`checkpoint` or `keep`), and the number of slices. Each has a process of its own, so
 that no cached memory of one is another's.
 """
 

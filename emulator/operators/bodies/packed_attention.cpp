@@ -7,8 +7,8 @@
 #include <limits>
 
 // The attention operators below scaled_dot_product_attention: (batch, length, heads, width)
-// tensors, or sequences of different lengths one after the other, which begin where two lists of
-// cumulated lengths say. Each sequence is computed on its own.
+// tensors, or sequences of different lengths one after the other, which begin at the offsets in two
+// lists. Each sequence is computed on its own.
 namespace spillway::operators {
 namespace {
 

@@ -136,7 +136,7 @@ void scaled_mm_out(c10::Stack& s, const Draws&) {
   set_results(s, out.resize_as_(made).copy_(made));
 }
 
-/// The newer operator says how each factor is scaled; one level of scales each.
+/// The newer operator has a scaling argument per factor; one level of scales each.
 at::Tensor factor(const at::Tensor& matrix,
                   const c10::IValue& scales,
                   const c10::IValue& recipes,

@@ -111,7 +111,7 @@ void TypeRule::check(const c10::OperatorHandle& op, const c10::Stack& stack) con
   const std::string& name = op.operator_name().name;
   for (size_t i = 0; i < arguments_.size() && i < stack.size(); ++i) {
     if (!stack[i].isTensor() || !stack[i].toTensor().defined()) continue;
-    // One number that the host has goes into elements of any type.
+    // A single host number can be assigned to elements of any type.
     if (i > 0 && stack[i].toTensor().is_cpu() && stack[i].toTensor().numel() == 1) continue;
     const at::ScalarType type = stack[i].toTensor().scalar_type();
     const char letter = arguments_[i];

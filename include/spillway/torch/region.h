@@ -77,7 +77,7 @@ class SPILLWAY_TORCH_API KeepingRegion {
 /// Bytes of one tag in the last step that saved a tensor under it.
 struct TagTotals {
   std::uint64_t offloadable = 0;  // storages that were saved and can be offloaded, each once
-  std::uint64_t moved = 0;        // offloaded among them
+  std::uint64_t offloaded = 0;    // offloaded among them
   std::uint64_t copied = 0;       // to the host: bytes covered by saved tensors
   std::uint64_t fetched = 0;      // to the device
   /// Of other storages: left to recompute, each once; and recomputed.

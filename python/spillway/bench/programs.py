@@ -17,9 +17,9 @@ from spillway.launch import PACKAGE
 #: Of an installed package and of the build tree alike.
 FOLDER = PACKAGE / "bin"
 BUILD = (
-    "in the source tree `cmake --preset release && ninja -C build/release micro_benchmarks` builds it "
-    "(needs Google Benchmark: apt install libbenchmark-dev); for an installed package: "
-    "pip install --no-build-isolation -C cmake.define.SPILLWAY_BENCHES=ON ."
+    "In the source tree, build it with `cmake --preset release && ninja -C build/release micro_benchmarks` "
+    "(needs Google Benchmark: apt install libbenchmark-dev). For an installed package, run "
+    "`pip install --no-build-isolation -C cmake.define.SPILLWAY_BENCHES=ON .`"
 )
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -32,7 +32,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 
 class BenchError(Exception):
-    """A program is missing, or has failed. Its text is one line for the user."""
+    """A program is missing, or has failed. The message is one line for the user."""
 
 
 def find(groups: Sequence[str]) -> list[Path]:
@@ -40,7 +40,7 @@ def find(groups: Sequence[str]) -> list[Path]:
     found = [FOLDER / program for group in groups for program in GROUPS[group]]
     for path in found:
         if not path.exists():
-            raise BenchError(f"{path} is missing: {BUILD}")
+            raise BenchError(f"{path}: is missing. {BUILD}")
     return found
 
 
@@ -70,7 +70,7 @@ def run(program: Path, filter: str | None, env: Mapping[str, str]) -> dict[str, 
         if done.returncode != 0:
             ended = f"status {done.returncode}" if done.returncode > 0 else f"signal {-done.returncode}"
             last = words[-1] if words else "no message"
-            raise BenchError(f"{program.name} ended with {ended}: {last.removeprefix(f'{program}: ')}")
+            raise BenchError(f"{program.name}: failed with {ended} ({last.removeprefix(f'{program}: ')})")
         text = path.read_text() if path.exists() else ""
     # A filter that fits nothing leaves an empty file.
     return json.loads(text) if text else {"benchmarks": []}

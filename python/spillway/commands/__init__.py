@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def wide_console() -> Console:
-    """For tables on stdout: in a file or a pipe nothing says how wide a line may be."""
+    """A console for tables on stdout, 160 columns wide if stdout is not a terminal."""
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else 160)

@@ -37,22 +37,22 @@ def _groups_beginning(_: click.Context, __: click.Parameter, begun: str) -> list
 @click.argument(
     "groups", nargs=-1, metavar=f"[{'|'.join(programs.GROUPS)}]...", shell_complete=_groups_beginning
 )
-@click.option("--json", "target", metavar="FILE", help="Where the results go; default: a new file here.")
-@click.option("--filter", metavar="REGEX", help="Only benchmarks whose name fits.")
+@click.option("--json", "target", metavar="FILE", help="Write the results to FILE; default: a new file here.")
+@click.option("--filter", metavar="REGEX", help="Run only benchmarks whose name matches.")
 @emulate_option.emulation(*_EMULATED)
 def bench(groups: tuple[str, ...], target: str | None, filter: str | None, **values: Any) -> None:
-    """Measure copies, their overlap with kernels, and what Spillway's parts cost.
+    """Measure copies, their overlap with kernels, and the overhead of Spillway.
 
-    Prints the median, least and most of each benchmark's repetitions, and keeps all of it as JSON. On the
-    emulated GPU the device's times are modelled ones (--clock virtual, the default here).
+    Prints the median, minimum and maximum of each benchmark's repetitions, and saves all of them as JSON. On
+    the emulated GPU device times are modeled (--clock virtual, the default here).
     """
     for group in groups:
         if group not in programs.GROUPS:
-            raise click.UsageError(f"{group}: unknown group; known are {', '.join(programs.GROUPS)}")
+            raise click.UsageError(f"{group}: unknown group. Use one of {', '.join(programs.GROUPS)}.")
     env = _environment(**values)
     emulated = env.get("SPILLWAY_EMULATE") == "1"
     if not emulated and not gpu.device_count():
-        raise click.ClickException("there is no GPU here: add --emulate, or see spillway doctor")
+        raise click.ClickException("no GPU was found. Add --emulate, or run spillway doctor to see why.")
     try:
         chosen = programs.find(list(dict.fromkeys(groups)) or list(programs.GROUPS))
         path = _target(target, emulated)
@@ -73,12 +73,12 @@ def _environment(emulate: str | None, **values: Any) -> dict[str, str]:
 
 
 def _target(given: str | None, emulated: bool) -> Path:
-    """Where the results will go. A name of our own never overwrites."""
+    """The file of the results. A generated name never overwrites a file."""
     if given is not None:
         path = Path(given)
         if not can_be_written(path):
             raise click.ClickException(
-                f"--json {given}: expected a file in a folder that exists and can be written"
+                f"--json={given}: cannot be written. Name a file in a writable folder."
             )
         return path
     device = "emulated-gpu" if emulated else re.sub(r"[^a-z0-9]+", "-", gpu.name().lower()).strip("-")
@@ -97,7 +97,9 @@ def _measure(chosen: list[Path], filter: str | None, env: dict[str, str]) -> dic
             results[program.name] = programs.run(program, filter, env)
     measured = {name: each for name, each in results.items() if each["benchmarks"]}
     if not measured:
-        raise programs.BenchError(f"--filter {filter}: no benchmark of these groups has such a name")
+        raise programs.BenchError(
+            f"--filter={filter}: fits no benchmark of these groups. Leave it out to see their names."
+        )
     context = next(iter(measured.values()))["context"]
     return {
         "device": context["device"],

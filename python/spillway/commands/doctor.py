@@ -13,10 +13,10 @@ STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 @click.command(epilog="Example: spillway doctor --json | jq '.findings[] | select(.level != \"ok\")'")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def doctor(as_json: bool) -> None:
-    """Look at this machine for what Spillway needs.
+    """Check this machine for problems.
 
-    Each line is ok, a warning (it works, but not as well as it could) or a problem, with what to do about it.
-    The exit status is 1 where there is a problem.
+    Each line is ok, a warning (Spillway works, but slower) or a problem, with the fix. The exit status is 1
+    if there is a problem.
     """
     from spillway.doctor import examine
 

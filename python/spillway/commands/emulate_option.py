@@ -34,7 +34,7 @@ class Command(help.Command):
             word = args[at]
             if word == _BARE:
                 raise click.UsageError(
-                    f"--emulate=: expected a profile; known are {', '.join(profiles.names())}", ctx
+                    f"--emulate=: expected a profile. Use one of {', '.join(profiles.names())}.", ctx
                 )
             if word == "--emulate":
                 behind = args[at + 1 : at + 2]

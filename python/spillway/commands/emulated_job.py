@@ -39,7 +39,7 @@ def _checked(ctx: click.Context, _: click.Parameter, words: tuple[str, ...]) -> 
     if ctx.resilient_parsing or not words:
         return None
     if len(words) > 1:
-        raise click.UsageError(f"{words[1]}: expected at most one profile before --", ctx)
+        raise click.UsageError(f"{words[1]}: expected at most one profile before --, not {len(words)}", ctx)
     profiles.read(words[0])
     return words[0]
 

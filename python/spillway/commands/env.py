@@ -16,9 +16,9 @@ from spillway.commands import emulate_option, options
 @options.job
 @emulate_option.emulation(*options.EMULATED)
 def env(emulate: str | None, **values: Any) -> None:
-    """Print what `run` would set, for a shell to evaluate.
+    """Print the environment of `run` as shell commands.
 
-    With --emulate: what `spillway emulate` would set.
+    With --emulate: that of `spillway emulate`.
     """
     environment = options.environment(emulate is not None, emulate or None, **values)
     for name in sorted(os.environ.keys() - environment.keys()):

@@ -17,12 +17,12 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(folder: Path, as_json: bool) -> None:
     """Show what budgets would cost a job that ran with --budget and --report DIR.
 
-    For each region and GPU the plan that its last steps followed, how near they come to what any plan could
-    reach and why not nearer, and the curve from budget to predicted time.
+    For each region and GPU: the plan of its last steps, how close they are to the best possible plan and what
+    limits them, and the predicted step time for each budget.
     """
     from spillway.report.log import ReportError, one_line_if_damaged
     from spillway.report.plans import plans_of
@@ -36,8 +36,8 @@ def explain(folder: Path, as_json: bool) -> None:
         raise click.ClickException(str(error)) from None
     if not found:
         raise click.ClickException(
-            f"{folder}: holds no plan: the job had no --budget or --time-limit, has not ended, or had no "
-            "step that could be timed"
+            f"{folder}: contains no plan. Run the job with --budget or --time-limit, let it end, and let it "
+            "take more steps."
         )
     if as_json:
         click.echo(json.dumps([{"process": log.name, **plan.as_dict()} for log, plan in found], indent=1))

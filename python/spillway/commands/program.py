@@ -32,17 +32,18 @@ NOT_FOUND = 127
 def start(
     context: click.Context, command: Sequence[str], env: dict[str, str], question: Question | None = None
 ) -> None:
-    """Becomes the command, or runs it to its end where its accesses are checked or it runs dry; ends this
-    process with its status. The environment may ask for a dry run without a `question`.
+    """Replaces this process by the command; or, with --check or in a dry run, runs the command and exits with
+    its status. The environment may ask for a dry run without a `question`.
 
-    Raises ClickException where nothing can be started.
+    Raises ClickException if nothing can be started.
     """
     if not command:
         raise no_command(context)
     if env.get("SPILLWAY_DISABLE") != "1":
         if not (_emulated(env) or gpu.device_count()):
             raise click.ClickException(
-                "there is no GPU here: use spillway emulate or spillway dry-run, or see spillway doctor"
+                "no GPU was found. Use spillway emulate or spillway dry-run, or run spillway doctor to see "
+                "why."
             )
         if env.get("SPILLWAY_REPORT"):
             _try_folder(Path(env["SPILLWAY_REPORT"]))
@@ -70,14 +71,15 @@ def question_of(
     """The question of a dry run with this environment. Raises ClickException or LaunchError for an unusable
     value."""
     if output is not None and output != "-" and not can_be_written(Path(output)):
-        raise click.ClickException(f"--json {output}: cannot be written: name a file in a folder that can be")
+        raise click.ClickException(f"--json={output}: cannot be written. Name a file in a writable folder.")
     given = profile or os.environ.get(PROFILE)
     alternatives = () if compare is None else tuple(parse(compare, env))
     return Question(profiles.read(given).name if given else "", samples, steps, alternatives, output)
 
 
 def _try_folder(folder: Path) -> None:
-    """ClickException where the job could not write into it. Leaves nothing behind: the job makes it."""
+    """Raises ClickException if the job could not write into `folder`. Leaves nothing behind: the job creates
+    it."""
     missing = [each for each in (folder, *folder.parents) if not os.path.exists(each)]
     try:
         try:
@@ -88,12 +90,14 @@ def _try_folder(folder: Path) -> None:
                 with contextlib.suppress(OSError):
                     each.rmdir()
     except OSError as error:
-        raise click.ClickException(f"--report {folder}: cannot be written: {reason_of(error)}") from None
+        raise click.ClickException(
+            f"--report={folder}: cannot be written ({reason_of(error)}). Name a writable folder."
+        ) from None
 
 
 def _status_of(caller: str, command: Sequence[str], env: dict[str, str], question: Question | None) -> int:
-    """Becomes the command; returns only where that fails, where the command's accesses are checked, and where
-    there is a `question` to answer."""
+    """Replaces this process by the command. Returns the exit status if that fails, with --check, and in a dry
+    run (`question`)."""
 
     def refused(text: str, status: int) -> int:
         print(f"{caller}: {text}", file=sys.stderr)
@@ -102,10 +106,12 @@ def _status_of(caller: str, command: Sequence[str], env: dict[str, str], questio
     program = shutil.which(command[0], path=env.get("PATH"))
     if program is None:
         if os.path.exists(command[0]) and os.sep in command[0]:
-            return refused(f"{printable(command[0])} is not executable", NOT_EXECUTABLE)
-        return refused(f"{printable(command[0])} was not found", NOT_FOUND)
+            return refused(
+                f"{printable(command[0])}: is not executable. Make it so with chmod +x.", NOT_EXECUTABLE
+            )
+        return refused(f"{printable(command[0])}: was not found. Check the command and PATH.", NOT_FOUND)
     if _emulated(env) and is_python(program) and (version := torch_without_cuda()):
-        return refused(f"torch {version} has no CUDA build: install one that has", BAD_USAGE)
+        return refused(f"torch {version}: is not a CUDA build. Install a CUDA build of torch.", BAD_USAGE)
     if _emulated(env) and env.get("SPILLWAY_EMULATE_CHECK") == "1":
         return run_checked(program, command, env)
     if question is not None and env.get("SPILLWAY_DISABLE") != "1":
@@ -113,11 +119,11 @@ def _status_of(caller: str, command: Sequence[str], env: dict[str, str], questio
     try:
         os.execve(program, list(command), env)
     except OSError as error:
-        return refused(f"{printable(program)}: {error.strerror}", NOT_EXECUTABLE)
+        return refused(f"{printable(program)}: cannot be executed ({reason_of(error)})", NOT_EXECUTABLE)
 
 
 def _answer(program: str, command: Sequence[str], env: Mapping[str, str], question: Question) -> int:
-    """The exit status, with the page or the table on stderr."""
+    """Prints the page or the table to stderr. Returns the exit status."""
     from spillway.dry_run.compare import compare
     from spillway.dry_run.run import run_dry
 

@@ -19,14 +19,14 @@ Examples:
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Where to write the page; default: report.html in DIR. The trace goes beside it, unless FILE is a "
-    "device or a pipe.",
+    help="Write the page to FILE; default: report.html in DIR. The trace is written beside it, unless FILE "
+    "is a device or a pipe.",
 )
 def report(folder: Path, output: Path | None) -> None:
-    """Show what a job did that ran with --report DIR.
+    """Render a finished or running job as one HTML page.
 
-    Writes one HTML page that needs nothing else, and a trace that opens in Perfetto, and prints the summary.
-    A job may still be running.
+    The job must run with --report DIR. Writes a self-contained page and a trace for Perfetto, and prints a
+    summary.
     """
     from rich.console import Console
 

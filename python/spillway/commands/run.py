@@ -20,7 +20,7 @@ _FORMER = {"emulate": ["--emulate"], "dry-run": ["--shape-only"]}  # options tha
 
 
 class _Command(Command):
-    """Names the command that has an option which `run` lacks."""
+    """Names the command whose option was given to `run`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -31,7 +31,7 @@ class _Command(Command):
             for name, command in (("emulate", emulate.emulate), ("dry-run", dry_run.dry_run)):
                 flags = [flag for each in command.params for flag in each.opts] + _FORMER[name]
                 if error.option_name in flags:
-                    text = f"no such option '{error.option_name}': use spillway {name}"
+                    text = f"{error.option_name}: is not an option of run. Use spillway {name}."
                     raise click.UsageError(text, ctx) from None
             raise
 
@@ -48,7 +48,7 @@ class _Command(Command):
 def run(context: click.Context, /, command: tuple[str, ...], **values: Any) -> None:
     """Run a command under Spillway.
 
-    Signals reach the command, and its exit status is returned. Without a GPU
-    nothing is started, unless SPILLWAY_DISABLE=1 is set; see spillway emulate.
+    Forwards signals to the command and returns its exit status. Needs a GPU,
+    unless SPILLWAY_DISABLE=1 is set; without one see spillway emulate.
     """
     program.start(context, command, options.environment(**values))

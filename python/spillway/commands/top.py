@@ -17,19 +17,19 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("target", metavar="PID|DIR")
-@click.option("--once", is_flag=True, help="Show it once and end.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, a line for each look.")
+@click.option("--once", is_flag=True, help="Print one snapshot and exit.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one line per snapshot.")
 @click.option(
     "--interval",
     type=click.FloatRange(0.1, 3600),
     default=1.0,
     show_default=True,
-    help="Seconds between two looks.",
+    help="Seconds between snapshots.",
 )
 def top(target: str, once: bool, as_json: bool, interval: float) -> None:
-    """Watch a running job: device memory, what is away, copies, stalls.
+    """Watch a running job: device memory, offloaded bytes, copies, stalls.
 
-    In a file or a pipe each look comes below the one before.
+    If stdout is not a terminal, each snapshot is printed below the last one.
     """
     import contextlib
     import time
@@ -46,7 +46,7 @@ def top(target: str, once: bool, as_json: bool, interval: float) -> None:
     except TopError as error:
         raise click.ClickException(str(error)) from None
     finally:
-        pages.remove_stale()  # only now, because a page tells that its process was one
+        pages.remove_stale()  # only now: a page shows that its process has ended
     with contextlib.suppress(KeyboardInterrupt):
         if as_json:
             while True:

@@ -15,7 +15,7 @@ Examples:
 @click.group(epilog=_EXAMPLES, no_args_is_help=False, invoke_without_command=True)
 @click.pass_context
 def trace(context: click.Context) -> None:
-    """Show what a trace of allocations or of CUDA calls holds."""
+    """Summarize a trace of allocations or of CUDA calls."""
     if context.invoked_subcommand is None:
         raise click.UsageError("expected a command: show")
 
@@ -23,7 +23,7 @@ def trace(context: click.Context) -> None:
 @trace.command(epilog=_EXAMPLES)
 @click.argument("file")
 def show(file: str) -> None:
-    """Print a JSON summary of a trace by spillway.memory.record_trace() or SPILLWAY_PRELOAD_TRACE."""
+    """Print a JSON summary of a trace from spillway.memory.record_trace() or SPILLWAY_PRELOAD_TRACE."""
     from spillway import preload_trace, trace
 
     try:

@@ -8,6 +8,6 @@ try:
 except ModuleNotFoundError as missing:
     if missing.name not in ("rich", "matplotlib"):
         raise
-    sys.exit(f"demo: the Python package {missing.name} is missing: install rich and matplotlib")
+    sys.exit(f"demo: the Python package {missing.name} is missing. Run pip install rich matplotlib.")
 
 sys.exit(main(sys.argv[1:]))

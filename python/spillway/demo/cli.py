@@ -7,6 +7,7 @@ import argparse
 import dataclasses
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,8 +23,9 @@ from spillway.demo.device import why_no_gpu
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """One line, exit status 2."""
-        self.exit(2, f"{self.prog}: {message.removeprefix('argument ')}\n")
+        """Prints one line and exits with status 2."""
+        option = re.sub(r"^argument (--[a-z]+): (\S+: )", r"\1=\2", message).removeprefix("argument ")
+        self.exit(2, f"{self.prog}: {option}\n")
 
 
 def ratio(text: str) -> float:
@@ -32,7 +34,7 @@ def ratio(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0.0 <= value <= 1.0:
-        raise argparse.ArgumentTypeError(f"{text}: expected a number from 0 to 1")
+        raise argparse.ArgumentTypeError(f"{text}: expected a number from 0 to 1, such as 0.5")
     return value
 
 
@@ -93,7 +95,7 @@ def main(arguments: list[str]) -> int:
     device = options.device
     no_gpu = why_no_gpu()
     if device == "cuda" and no_gpu:
-        parse.error(f"--device cuda: {no_gpu}; without a GPU use --device emulated")
+        parse.error(f"--device=cuda: no GPU was found ({no_gpu}). Use --device=emulated.")
     if device == "auto":
         device = "emulated" if no_gpu else "cuda"
     if device == "emulated":
@@ -120,5 +122,8 @@ def main(arguments: list[str]) -> int:
         options.json.write_text(json.dumps(document, indent=1) + "\n")
     equal = all(arm["losses_equal_plain"] and arm["grads_equal_plain"] for arm in document["arms"])
     if not equal:
-        print("demo: losses or gradients differ from the plain arm's", file=sys.stderr)
+        print(
+            "demo: losses or gradients differ from those of the plain variant. Report this as a bug.",
+            file=sys.stderr,
+        )
     return 0 if equal else 1

@@ -48,7 +48,14 @@ def run_arm(config: ArmConfig, on_step: Callable[[int], None]) -> dict[str, Any]
         if status != 0 or result is None:
             said.seek(0)
             tail = said.read().decode(errors="replace").strip().splitlines()[-25:]
-            raise ArmFailed("\n".join([f"arm {name(config.ratio)} ended with status {status}:", *tail]))
+            raise ArmFailed(
+                "\n".join(
+                    [
+                        f"variant {name(config.ratio)}: failed with exit status {status}. Its last lines:",
+                        *tail,
+                    ]
+                )
+            )
     return result
 
 

@@ -7,6 +7,8 @@ import os
 import sysconfig
 from pathlib import Path
 
+from spillway._files import reason_of
+
 LEAST = 4096  # bytes of text; a few times the longest context
 MOST = 4 << 20
 
@@ -28,18 +30,18 @@ def standard_library(most: int = MOST) -> bytes:
 
 
 def problem(path: Path) -> str | None:
-    """Why `path` cannot be trained on, as one line for the user; None where it can."""
+    """Why `path` cannot be used as training data, as one line for the user; None if it can."""
     allowed = f"expected a readable text file of at least {LEAST} bytes"
     if not os.path.exists(path):
-        return f"--data {path}: no such file; {allowed}"
+        return f"--data={path}: {allowed}, but it does not exist"
     if not os.path.isfile(path):
-        return f"--data {path}: not a file; {allowed}"
+        return f"--data={path}: {allowed}, not a folder or device"
     try:
         with path.open("rb") as file:
             size = len(file.read(LEAST))
     except OSError as error:
-        return f"--data {path}: {error.strerror}; {allowed}"
-    return None if size >= LEAST else f"--data {path}: {size} bytes are too few; {allowed}"
+        return f"--data={path}: cannot be read ({reason_of(error)}). Name another file."
+    return None if size >= LEAST else f"--data={path}: {allowed}, not {size}"
 
 
 def load(path: Path | None) -> bytes:

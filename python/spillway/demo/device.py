@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether there is a GPU, asked of the driver alone: no torch, nothing of CUDA's runtime."""
+"""Queries the driver for GPUs, without torch and the CUDA runtime."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def why_no_gpu() -> str | None:
         count = ctypes.c_int(0)
         error = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
     except (OSError, AttributeError):
-        return "the driver library libcuda.so.1 could not be loaded"
+        return "the driver library libcuda.so.1 cannot be loaded"
     if error:
-        return f"the driver answers with error {error}"
+        return f"the driver returns error {error}"
     return None if count.value > 0 else "the driver reports no device"
 
 

@@ -15,14 +15,14 @@ COLORS = ("#444444", "#1f77b4", "#d95f02")
 
 
 def draw(document: dict[str, Any], path: Path) -> None:
-    """Writes the last step of every arm as a PNG: live bytes as a line, bytes held from the driver dotted."""
+    """Writes the last step of every arm as a PNG: allocated bytes as a line, reserved bytes dotted."""
     figure, axes = plt.subplots(figsize=(9, 4.8), dpi=120, layout="constrained")
     for arm, color in zip(document["arms"], COLORS, strict=False):
-        live = [sample["allocated_bytes"] / 2**20 for sample in arm["memory"]]
-        held = [sample["reserved_bytes"] / 2**20 for sample in arm["memory"]]
+        allocated = [sample["allocated_bytes"] / 2**20 for sample in arm["memory"]]
+        reserved = [sample["reserved_bytes"] / 2**20 for sample in arm["memory"]]
         label = f"{arm['name']}: holds {arm['peak_device_bytes'] / 2**20:.0f} MiB"
-        axes.plot(live, color=color, linewidth=2, label=label)
-        axes.plot(held, color=color, linewidth=1, linestyle=":")
+        axes.plot(allocated, color=color, linewidth=2, label=label)
+        axes.plot(reserved, color=color, linewidth=1, linestyle=":")
     phases = [sample["phase"] for sample in document["arms"][0]["memory"]]
     axes.axvline(phases.index("backward"), color="#999999", linewidth=0.8)
     for phase in ("forward", "backward"):
@@ -30,7 +30,7 @@ def draw(document: dict[str, Any], path: Path) -> None:
     axes.set_ylim(bottom=0)
     axes.set_xlim(0, len(phases) - 1)
     axes.set_xlabel("module boundaries of one training step")
-    axes.set_ylabel("device memory (MiB)\nline: live, dotted: held from the driver")
+    axes.set_ylabel("device memory (MiB)\nline: allocated, dotted: reserved")
     title = f"Training a {document['parameters'] / 1e6:.1f} M parameter GPT on the {document['device_name']}"
     axes.set_title(title, pad=20)
     axes.grid(alpha=0.25)

@@ -51,7 +51,7 @@ def no_totals() -> Stats:
 
 
 def totals(stats: Stats) -> Stats:
-    """Pinned bytes and the bytes that were away at the peaks, over all devices and the whole run."""
+    """Pinned bytes and offloaded bytes at the peaks, over all devices and the whole run."""
     result = no_totals()
     for device in stats["devices"].values():
         result["host_peak_bytes"] += device["host"]["pinned_peak_bytes"]

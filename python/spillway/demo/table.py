@@ -40,7 +40,7 @@ def show(document: dict[str, Any], console: Console) -> None:
 
 
 def step_ms(arm: dict[str, Any]) -> float:
-    """The median of the steady steps, or of all where there are too few."""
+    """The median of the steady steps, or of all steps if there are too few."""
     steps: list[float] = arm["step_ms"]
     return median(steps[STEADY - 1 :] or steps)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Looks at a machine for what Spillway needs and what gets in its way. Changes nothing and starts no CUDA
-beyond asking the driver what there is."""
+"""Checks a machine for what Spillway needs, and for what conflicts with it. Changes nothing; of CUDA it only
+queries the driver."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the environment says that matters to Spillway."""
+"""Environment variables and preloaded libraries that affect Spillway."""
 
 from __future__ import annotations
 
@@ -48,23 +48,25 @@ def interposers() -> Iterator[Finding]:
     allowed = {str(each) for each in ours} | {each.name for each in ours}  # by name: its path has a space
     for each in preloaded:
         if Path(each).name in allowed and each not in allowed:
-            yield problem("interposers", f"{each} is of another Spillway", "take it out of LD_PRELOAD")
+            yield problem("interposers", f"{each} belongs to another Spillway", "remove it from LD_PRELOAD")
             return
     known = {who for each in preloaded for part, who in INTERPOSERS.items() if part in Path(each).name}
     if known:
         yield warning(
             "interposers",
             f"preloaded: {', '.join(sorted(known))}",
-            "it sees CUDA calls before or after Spillway: take it out where something is odd",
+            "it intercepts CUDA calls, too: if something fails, try without it",
         )
     else:
-        yield ok("interposers", "none that is known")
+        yield ok("interposers", "none known")
 
 
 def profilers() -> Iterator[Finding]:
     given = [name for name in PROFILERS if os.environ.get(name)]
     if given:
-        yield warning("profilers", f"{', '.join(given)} set", "operator times by CUPTI are left to that tool")
+        yield warning(
+            "profilers", f"{', '.join(given)} set", "to time kernels by CUPTI, run without this tool"
+        )
     else:
         yield ok("profilers", "none")
 
@@ -73,7 +75,7 @@ def pytorch() -> Iterator[Finding]:
     if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD") == "0":
         yield problem(
             "PyTorch",
-            "TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps it from starting Spillway in scripts",
+            "TORCH_DEVICE_BACKEND_AUTOLOAD=0 prevents Spillway from starting in scripts",
             "unset it, or call spillway from the script",
         )
     for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
@@ -81,7 +83,7 @@ def pytorch() -> Iterator[Finding]:
             yield warning(
                 "PyTorch",
                 f"{name}={os.environ[name]}",
-                "Spillway's allocator does not read it; --allocator torch does",
+                "Spillway's allocator ignores it; use --allocator torch to apply it",
             )
     if os.environ.get("CUDA_VISIBLE_DEVICES") == "":
         yield problem("PyTorch", "CUDA_VISIBLE_DEVICES is empty: no GPU is visible", "unset it")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The driver, asked by its C interface, and what the kernel says of each GPU's link."""
+"""Checks the driver, its GPUs, and the link of each GPU."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def library() -> Any:
 
 @cache
 def device_count() -> int:
-    """GPUs that a program here would see."""
+    """The number of GPUs that are visible to a program."""
     count = ctypes.c_int()
     if library() is None or library().cuInit(0) != 0 or library().cuDeviceGetCount(ctypes.byref(count)) != 0:
         return 0
@@ -57,9 +57,7 @@ def driver() -> Iterator[Finding]:
         yield ok("driver", "the emulated GPU (SPILLWAY_EMULATE=1)")
         return
     if library() is None:
-        yield problem(
-            "driver", "there is no libcuda.so.1", f"install NVIDIA's driver 580 or newer, {EMULATE}"
-        )
+        yield problem("driver", "libcuda.so.1 is missing", f"install NVIDIA's driver 580 or newer, {EMULATE}")
         return
     number = ctypes.c_int()
     library().cuDriverGetVersion(ctypes.byref(number))
@@ -77,7 +75,7 @@ def devices() -> Iterator[Finding]:
         return
     count = device_count()
     if count == 0:
-        yield problem("GPU", "none that a program can use here", f"look at nvidia-smi, {EMULATE}")
+        yield problem("GPU", "no GPU was found", f"check nvidia-smi, {EMULATE}")
     for index in range(count):
         yield from _device(index)
 
@@ -100,7 +98,7 @@ def _device(index: int) -> Iterator[Finding]:
 
 
 def link(what: str, address: str) -> Iterator[Finding]:
-    """Of the device at this PCI address, as far as the kernel tells."""
+    """Of the device at this PCI address, if the kernel reports it."""
     try:
         now, most = (
             (
@@ -114,7 +112,7 @@ def link(what: str, address: str) -> Iterator[Finding]:
     text = f"{now[0]}, {now[1]} lanes"
     if now[1] < most[1]:
         yield warning(
-            what, f"{text} of {most[1]}", "activations move no faster: look at the slot and its risers"
+            what, f"{text} of {most[1]}", "offloading is limited by it: check the slot and its riser"
         )
     else:
         yield ok(what, text)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host memory: how much there is, how much of it may be pinned, and where it lies."""
+"""Host memory: its size, its limits, and its NUMA nodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def memory() -> Iterator[Finding]:
         yield warning(
             "control group",
             f"at most {size(limit)} of the machine's {size(total)}",
-            "give the container more memory: activations that find no room stay on the GPU",
+            "give the container more memory: activations that do not fit stay on the GPU",
         )
     else:
         yield ok("control group", f"at most {size(limit)}")
@@ -85,7 +85,9 @@ def numa() -> Iterator[Finding]:
     text = f"{len(nodes)} nodes, memory of {allowed[0] if allowed else 'all'} allowed"
     if allowed and allowed[0] != f"0-{len(nodes) - 1}":
         yield warning(
-            "NUMA", text, "pinned memory lies best on the GPU's node: allow it (numactl --membind, cpuset)"
+            "NUMA",
+            text,
+            "pinned memory is fastest on the GPU's node: allow that node (numactl --membind, cpuset)",
         )
     else:
         yield ok("NUMA", text)
@@ -96,13 +98,13 @@ def shared_memory() -> Iterator[Finding]:
         system = os.statvfs(ROOT / "dev/shm")
     except OSError:
         yield warning(
-            "/dev/shm", "is not there", "the ledger of a node's pinned memory and data loaders need it"
+            "/dev/shm", "is missing", "mount it: the ledger of pinned memory and data loaders need it"
         )
         return
     total = system.f_frsize * system.f_blocks
     if total < 2**30:
         yield warning(
-            "/dev/shm", size(total), "data loaders want more: in Docker --shm-size=8g or --ipc=host"
+            "/dev/shm", size(total), "data loaders need more: in Docker --shm-size=8g or --ipc=host"
         )
     else:
         yield ok("/dev/shm", size(total))

@@ -12,7 +12,7 @@ from spillway.commands.interpreters import torch_without_cuda
 from spillway.doctor.finding import Finding, ok, problem
 from spillway.launch import EMULATOR, LIBRARIES, SHIM
 
-RECOMPUTE = f"build Spillway with this interpreter: {_load.RECOMPUTE}"
+REBUILD = f"build Spillway with this interpreter: {_load.REBUILD}"
 INSTALL = f"install {_load.SUPPORTED} with CUDA"
 
 
@@ -21,7 +21,7 @@ def python() -> Iterator[Finding]:
     if _load.fits_interpreter():
         yield ok("Python", f"{this}, {sys.executable}")
     else:
-        yield problem("Python", f"{this}: this build is not for {_load.python_tag()}", RECOMPUTE)
+        yield problem("Python", f"{this}: this build is not for {_load.python_tag()}", REBUILD)
 
 
 def torch() -> Iterator[Finding]:
@@ -31,12 +31,12 @@ def torch() -> Iterator[Finding]:
         yield problem("torch", "is not installed", INSTALL)
         return
     if torch_without_cuda() is not None:
-        yield problem("torch", f"{found} has no CUDA build", INSTALL)
+        yield problem("torch", f"{found} is not a CUDA build", INSTALL)
     if not _load.why_not(found):
         yield ok("torch", f"{found}, which this build is for")
     else:
         have = ", ".join(sorted(_load.built_for())) or "no torch"
-        advice = RECOMPUTE if _load.supported(found) else f"install {_load.SUPPORTED}, then {RECOMPUTE}"
+        advice = REBUILD if _load.supported(found) else f"install {_load.SUPPORTED}, then {REBUILD}"
         yield problem("torch", f"{found}, but this build is for {have}", advice)
 
 

@@ -13,7 +13,7 @@ __all__ = ["Alternative", "parse"]
 _PLAIN = ("plain", "checkpoint", "recompute")
 _MOVING = {setting.option: setting for setting in JOB if setting.option in ("ratio", "budget")}
 # What would hold for all of them, or be written by all of them to one place.
-_IN_THE_WAY = tuple(each for each in JOB if each.option not in ("allocator", "operators", "kernels"))
+_CONFLICTING = tuple(each for each in JOB if each.option not in ("allocator", "operators", "kernels"))
 
 
 @dataclass(frozen=True)
@@ -24,18 +24,18 @@ class Alternative:
 
 
 def parse(text: str, env: Mapping[str, str]) -> list[Alternative]:
-    """Of "plain,checkpoint,ratio=0.5", for a program that would have this environment. Raises LaunchError."""
-    for setting in _IN_THE_WAY:
+    """The alternatives of "plain,checkpoint,ratio=0.5" for a program with this environment. Raises
+    LaunchError."""
+    for setting in _CONFLICTING:
         if env.get(setting.variable):
-            raise LaunchError(
-                f"--compare and {setting.flag} ({setting.variable}={env[setting.variable]}): leave one out"
-                + ("; ratio=SHARE and budget=SIZE are alternatives" if setting.option in _MOVING else "")
-            )
+            given = f"{setting.flag} ({setting.variable}={env[setting.variable]})"
+            instead = f", or compare {setting.option}=VALUE" if setting.option in _MOVING else ""
+            raise LaunchError(f"--compare={text}: cannot be combined with {given}. Leave one out{instead}.")
     found = [_alternative(item) for item in text.split(",")]
     names = [each.name for each in found]
     for name in names:
         if names.count(name) > 1:
-            raise LaunchError(f"--compare={text}: {name} is there twice")
+            raise LaunchError(f"--compare={text}: names {name} twice. Remove one.")
     return found
 
 
@@ -46,8 +46,8 @@ def _alternative(item: str) -> Alternative:
         return Alternative(item, changes, checkpoint=name == "checkpoint")
     if not equals or name not in _MOVING:
         raise LaunchError(
-            f"--compare: {item or 'nothing'}: expected plain, checkpoint, recompute, ratio=SHARE or "
-            "budget=SIZE, with commas between them"
+            f"--compare={item}: expected plain, checkpoint, recompute, ratio=SHARE or budget=SIZE, "
+            "separated by commas"
         )
     setting = _MOVING[name]
-    return Alternative(item, {setting.variable: setting.check(f"--compare: {name}", value)})
+    return Alternative(item, {setting.variable: setting.check(f"--compare={name}", value)})

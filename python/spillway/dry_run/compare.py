@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a command dry once for each alternative, and says how they compare. Imports no torch."""
+"""Makes a dry run of a command for each alternative, and compares them. Imports no torch."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class Accounting:
             getattr(self._operators, f"spillway_operators_{name}").restype = ctypes.c_size_t
 
     def watch_memory(self) -> bool:
-        """From now on. False where the allocator in use tells nothing."""
+        """Starts tracking. False if the allocator in use reports nothing."""
         return bool(self._operators.spillway_operators_watch_memory() == 0)
 
     def allocates_for(self, role: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of a dry run."""
+"""The options of a dry run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a command dry, and says at its end what came out. Imports no torch."""
+"""Runs a command as a dry run and prints the results at its end. Imports no torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _WIDE = 160
 
 
 def run_dry(program: str, command: Sequence[str], env: Mapping[str, str], question: Question) -> int:
-    """The command's exit status; ends by its signal where one killed it. The page goes to stderr."""
+    """Prints the page to stderr. Returns the command's exit status; ends by the signal that killed it, if
+    any."""
     answer = answer_of(program, command, env, Alternative("as given"), question)
     if answer is None:
         return NOT_EXECUTABLE
@@ -51,7 +52,7 @@ def answer_of(
     question: Question,
     **options: Any,
 ) -> Answer | None:
-    """`options` are Popen's. None where the command cannot be started, which a line on stderr has said."""
+    """`options` are Popen's. None if the command cannot be started, which a line on stderr has reported."""
     with scratch_folder() as folder:
         asked = {
             "steps": question.steps,
@@ -65,7 +66,7 @@ def answer_of(
 
 
 def write_document(answers: Sequence[Answer], question: Question) -> int:
-    """What was asked for as JSON. Not 0, and a line on stderr, where the file cannot be written."""
+    """Writes the requested JSON. If the file cannot be written, prints one line to stderr and returns 1."""
     if question.output is None:
         return 0
     text = json.dumps(
@@ -83,6 +84,9 @@ def write_document(answers: Sequence[Answer], question: Question) -> int:
     try:
         Path(question.output).write_text(text + "\n")
     except OSError as error:
-        print(f"spillway dry-run: --json {printable(question.output)}: {reason_of(error)}", file=sys.stderr)
+        print(
+            f"spillway dry-run: --json={printable(question.output)}: cannot be written ({reason_of(error)})",
+            file=sys.stderr,
+        )
         return 1
     return 0

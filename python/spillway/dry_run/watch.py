@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes down, in the process of a dry run, what its page says (figures.py)."""
+"""Records the figures of a dry run's page, in its process (figures.py)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a dry run's page says in words: the same in the terminal and in HTML."""
+"""The texts of a dry run's page, in the terminal and in HTML."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 NOT_COMPARED = (
-    "Times are modelled, and not compared with hardware. The scratch of some kernels is not counted "
+    "Times are modeled, and not compared with hardware. The workspaces of some kernels are not counted "
     "(docs/dry_run.md)."
 )
 
@@ -36,7 +36,7 @@ COMPILED = (
 
 _PINNED_SHOWN = 1 << 20  # bytes; a little of it every program has
 
-NO_GPU_USED = "no Python process of it used the GPU and came to its ordinary end"
+NO_GPU_USED = "no Python process of the command used the GPU and exited normally"
 
 
 def title(process: dict[str, Any], device: dict[str, Any], profile: str, several: bool) -> str:
@@ -159,7 +159,7 @@ def blocks(each: dict[str, Any]) -> str:
 
 
 def makers(all_of_them: Sequence[dict[str, Any]]) -> list[str]:
-    """Each by as many lines as tell it from the others, if any do."""
+    """Each by the fewest lines that distinguish it from the others, if any do."""
     return [
         next(
             (text for text in texts if sum(text in _by_lines(other) for other in all_of_them) == 1),
@@ -186,5 +186,5 @@ def _by_lines(each: dict[str, Any]) -> list[str]:
 
 
 def nothing(answer: Answer) -> str:
-    why = "it was killed" if answer.status < 0 else NO_GPU_USED
-    return f"spillway: this dry run has no figures: {why}"
+    why = "the command was killed" if answer.status < 0 else NO_GPU_USED
+    return f"spillway: this dry run has no figures, because {why}"

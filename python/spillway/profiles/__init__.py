@@ -53,7 +53,7 @@ def names() -> list[str]:
 
 
 def is_profile(text: str) -> bool:
-    """Whether it names a profile, and is not a word of something else."""
+    """Whether `text` is the name of a profile or of a TOML file."""
     return text.endswith(".toml") or text in names()
 
 
@@ -61,20 +61,20 @@ def read(given: str) -> Profile:
     """The profile of a name, or of a file whose name ends in .toml. Raises LaunchError."""
     if not is_profile(given):
         raise LaunchError(
-            f"{given or repr(given)}: unknown profile; known are {', '.join(names())}, "
-            "and files that end in .toml"
+            f"{given or repr(given)}: unknown profile. Use one of {', '.join(names())}, "
+            "or a file that ends in .toml."
         )
     found = _load(given)
     if "like" in found:
         base = found.pop("like")
         if base not in names():
-            raise LaunchError(f"{given}: like={base}: unknown profile; known are {', '.join(names())}")
+            raise LaunchError(f"{given}: like={base}: unknown profile. Use one of {', '.join(names())}.")
         found = _over(_load(base), found)
     return _checked(given, found)
 
 
 def _over(base: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """What `found` leaves out is the other's, in a table too."""
+    """`found`, completed from `base`; tables are completed, too."""
     tables = {
         name: base[name] | value
         for name, value in found.items()
@@ -91,21 +91,23 @@ def _load(given: str) -> dict[str, Any]:
     try:
         return tomllib.loads(read_text(given if given.endswith(".toml") else FOLDER / f"{given}.toml", _MOST))
     except OSError as error:
-        raise LaunchError(f"{given}: {reason_of(error)}") from None
+        raise LaunchError(f"{given}: cannot be read ({reason_of(error)}). Name another file.") from None
     except RecursionError:
-        raise LaunchError(f"{given}: is no profile: its values nest too deeply") from None
-    except ValueError as error:  # no TOML, or no text at all
-        raise LaunchError(f"{given}: is no TOML file: {' '.join(str(error).split())}") from None
+        raise LaunchError(f"{given}: is not a profile; its values nest too deeply") from None
+    except ValueError as error:  # not TOML, or not text
+        raise LaunchError(f"{given}: is not a TOML file ({' '.join(str(error).split())})") from None
 
 
 def _checked(given: str, found: dict[str, Any]) -> Profile:
     known = [field.name for field in fields(Profile)]
     for name in found:
         if name not in known:
-            raise LaunchError(f"{given}: {name}: unknown field; known are like, {', '.join(known)}")
+            raise LaunchError(f"{given}: {name}: unknown field. Use one of like, {', '.join(known)}.")
     for name in known:
         if name not in found and name not in _OPTIONAL:
-            raise LaunchError(f"{given}: {name} is missing")
+            raise LaunchError(
+                f'{given}: {name} is missing. Add it, or take it from a profile with like = "h100".'
+            )
     rates = found.get("rates")
     if "rates" in found:
         found = {**found, "rates": _listed(given, rates)}
@@ -115,15 +117,19 @@ def _checked(given: str, found: dict[str, Any]) -> Profile:
     )
     if missing := [name for name in RATES if rates is not None and name not in rates]:
         raise LaunchError(
-            f'{given}: rates: without {", ".join(missing)}; with like = "h100" they are that profile\'s'
+            f"{given}: rates: {', '.join(missing)} missing. Add them, or take them from a profile with like "
+            "= "
+            '"h100".'
         )
     return profile
 
 
 def _listed(given: str, rates: Any) -> str:
-    """A table of numbers as the setting has them."""
+    """A table of numbers in the form of the setting."""
     if not isinstance(rates, dict) or not rates:
-        raise LaunchError(f"{given}: rates={rates}: expected a table of numbers, as in the profiles here")
+        raise LaunchError(
+            f"{given}: rates={rates}: expected a table of numbers, such as {{memory = 3.35e12}}"
+        )
     return ",".join(f"{name}={value}" for name, value in rates.items())
 
 

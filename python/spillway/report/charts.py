@@ -26,8 +26,7 @@ def families_of(usage: Usage) -> list[str]:
 
 
 def memory_chart(each: Digest, usage: Usage) -> str:
-    """Bytes on the device by what they were for, stacked, and the line above of what there would have been
-    with all that was away."""
+    """Device bytes by role, stacked; the line above them adds the offloaded bytes."""
     samples = [(each.clock.at(sample[0]), *sample[1:]) for sample in usage.samples]
     if len(samples) < 2:
         return ""
@@ -67,7 +66,9 @@ def memory_chart(each: Digest, usage: Usage) -> str:
         below = above
     without = _stairs(samples, [sample[1] + sample[2] for sample in samples], x, y)
     points = " ".join(f"{a:.1f},{b:.1f}" for a, b in without)
-    parts.append(f'<polyline class="without" points="{points}"><title>with what was away</title></polyline>')
+    parts.append(
+        f'<polyline class="without" points="{points}"><title>with offloaded bytes</title></polyline>'
+    )
     for moment, kind, count in (
         (usage.peak, "peak", usage.peak.device),
         (usage.peak_without, "peakwithout", usage.peak_without.without),
@@ -76,7 +77,7 @@ def memory_chart(each: Digest, usage: Usage) -> str:
         label = (
             "without offload"
             if kind != "peak"
-            else "most that single events tell of"
+            else "peak of the detailed steps"
             if usage.later_peak
             else "peak"
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies, what they made the computation wait for, and what moved most."""
+"""Copies, the stalls they caused, and the largest offloaded storages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report says of one process."""
+"""The contents of a report about one process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REFUSERS = {
 
 @dataclass
 class Step:
-    """Times are the device's, nanoseconds. The first one has no length where nothing tells when it began."""
+    """Times are the device's, nanoseconds. The first step has no length if its begin is unknown."""
 
     number: int
     begin: int

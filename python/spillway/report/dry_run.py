@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a dry run has said at its end, as a part of the page."""
+"""The results of a dry run, as a part of the page."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def section(log: RunLog) -> str:
 
 def _device(process: dict[str, Any], device: dict[str, Any]) -> str:
     title = words.title(process, device, process["profile"], len(process["devices"]) > 1)
-    told = words.facts(process, device, process["samples_per_step"])
-    facts = (f"<li>{escape(f'{name}: {text}')}</li>" for name, text in told)
+    facts_of_it = words.facts(process, device, process["samples_per_step"])
+    facts = (f"<li>{escape(f'{name}: {text}')}</li>" for name, text in facts_of_it)
     peak = device["peak_allocated_bytes"]
     held = [
         (words.role(role), size(taken), percent(taken / peak))

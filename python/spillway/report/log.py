@@ -32,19 +32,19 @@ _MOST_BYTES = 4 << 30  # a job writes 64 MiB, and then a line a step
 
 
 class ReportError(ValueError):
-    """Nothing can be shown. Its text is one line for the user."""
+    """A report cannot be made. The message is one line for the user."""
 
 
 @contextlib.contextmanager
 def one_line_if_damaged(path: Path) -> Iterator[None]:
-    """Raises ReportError in place of what values raise that no job writes, or that contradict each other."""
+    """Raises ReportError in place of errors from values that contradict each other or that no job writes."""
     try:
         yield
     except ReportError:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         reason = printable(repr(error))[:200]
-        raise ReportError(f"{path}: is damaged: its lines do not fit together ({reason})") from error
+        raise ReportError(f"{path}: is damaged; its lines contradict each other ({reason})") from error
 
 
 class Span(NamedTuple):
@@ -133,12 +133,12 @@ class RunLog:
 
 
 def read_log(path: Path) -> RunLog:
-    """Raises ReportError. What a process has not finished to write is left out: a last line that is cut, or
-    the NUL bytes that a file system has put where it lost what was written."""
+    """Raises ReportError. Ignores an incomplete last line, and the NUL bytes that a file system leaves where
+    it lost data."""
     try:
         text = read_bytes(path, _MOST_BYTES).decode("utf-8", "replace")
     except OSError as error:
-        raise ReportError(f"{path}: {reason_of(error)}") from None
+        raise ReportError(f"{path}: cannot be read ({reason_of(error)})") from None
     lines = text.rstrip("\0\n").split("\n")
     log = RunLog(path, _about(path, lines))
     reader = _Reader(log)
@@ -147,9 +147,9 @@ def read_log(path: Path) -> RunLog:
             reader.take(parse_json(line))
         except json.JSONDecodeError:
             if number < len(lines):  # the last one is cut
-                raise ReportError(f"{path}: line {number} is damaged") from None
+                raise ReportError(f"{path}: is damaged at line {number}") from None
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-            raise ReportError(f"{path}: line {number} is damaged") from None
+            raise ReportError(f"{path}: is damaged at line {number}") from None
     return log
 
 
@@ -159,16 +159,21 @@ def _about(path: Path, lines: list[str]) -> dict[str, Any]:
         version = about["spillway_run_log"]
         process, written_by, started = about["process"], about["spillway"], about["started"]
     except (ValueError, TypeError, KeyError, IndexError):
-        raise ReportError(f"{path}: is no log of a run") from None
+        raise _not_a_log(path) from None
     if version != FORMAT:
         raise ReportError(
-            f"{path}: is of format {version}, by spillway {written_by}; this spillway reads format {FORMAT}"
+            f"{path}: has format {version} of Spillway {written_by}, but this Spillway reads format "
+            f"{FORMAT}. Use the Spillway that wrote it."
         )
     if not (isinstance(process, int) and isinstance(written_by, str) and isinstance(started, int | float)):
-        raise ReportError(f"{path}: is no log of a run")
+        raise _not_a_log(path)
     if not 0 <= started < _NO_YEAR:
-        raise ReportError(f"{path}: is damaged: it began at {started} seconds since 1970")
+        raise ReportError(f"{path}: is damaged (started {started} seconds after 1970)")
     return dict(about)
+
+
+def _not_a_log(path: Path) -> ReportError:
+    return ReportError(f"{path}: is not a run log. Remove it from the folder.")
 
 
 # What the elements of a line are, by its kind.

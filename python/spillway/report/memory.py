@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was on a device and what was away, at each moment."""
+"""Device bytes and offloaded bytes over time."""
 
 from __future__ import annotations
 

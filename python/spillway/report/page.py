@@ -99,7 +99,7 @@ def _memory(each: Digest, usage: Usage) -> str:
     return (
         f"<h2>Device memory over time{f', GPU {usage.index}' if len(each.usage) > 1 else ''}</h2>"
         f'<div class="wide">{chart}</div><ul class="key">{keys}'
-        '<li><i class="dash"></i>with what was away: without offload</li></ul>'
+        '<li><i class="dash"></i>with offloaded bytes: the peak without offload</li></ul>'
         f"<p>{escape(words.at_peak(usage))}</p>"
     )
 

@@ -23,7 +23,7 @@ _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 960, 260, 76, 16, 14, 28
 
 
 def write_plans(path: Path, plans: Iterable[Explanation]) -> None:
-    """For the user alone. Nothing where there are none. Raises OSError."""
+    """Writes a file that only the user can read; no file without plans. Raises OSError."""
     documents = [plan.as_dict() for plan in plans]
     if not documents:
         return
@@ -31,16 +31,16 @@ def write_plans(path: Path, plans: Iterable[Explanation]) -> None:
 
 
 def plans_of(log: RunLog) -> list[Explanation]:
-    """Empty where the job had no budget, or has not ended. Raises ReportError for a file that is damaged."""
+    """Empty if the job had no budget or has not ended. Raises ReportError for a damaged file."""
     path = log.path.with_suffix(SUFFIX)
     try:
         return [_explanation(plan) for plan in parse_json(read_text(path))["plans"]]
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise ReportError(f"{path}: {reason_of(error)}") from None
+        raise ReportError(f"{path}: cannot be read ({reason_of(error)})") from None
     except (LookupError, TypeError, ValueError) as error:
-        raise ReportError(f"{path}: is damaged ({printable(repr(error))[:200]}): delete it") from None
+        raise ReportError(f"{path}: is damaged ({printable(repr(error))[:200]}). Delete it.") from None
 
 
 # By a field's annotation in planning.py.
@@ -61,9 +61,9 @@ def _explanation(found: dict[str, Any]) -> Explanation:
             value = getattr(record, field.name)
             allowed = _TYPES.get(str(field.type))
             if allowed and (not isinstance(value, allowed) or isinstance(value, bool)):
-                raise TypeError(f"{field.name} is no {field.type}")
+                raise TypeError(f"{field.name} must be {field.type}, not {value!r}")
             if isinstance(value, int | float) and not 0 <= value < 2**63:
-                raise ValueError(f"{field.name} is {value}")
+                raise ValueError(f"{field.name} must be from 0 to 2^63 - 1, not {value}")
     for point in (plan.chosen, *plan.curve):
         LIMITS[point.limit]
     return plan
@@ -75,9 +75,9 @@ def facts(plan: Explanation) -> str:
     took = f"a step took {plan.taken * 1e3:.4g} ms" if plan.taken else "no step with it was timed"
     return (
         f"Within a budget of {size(chosen.budget)}{f' on GPU {plan.device}' if plan.device else ''}, region "
-        f"{plan.tag!r}: kept {size(chosen.kept)}, moved {size(chosen.moved)}, recomputed "
-        f"{size(chosen.recomputed)}; {took}, {percent(plan.of_limit)} of what any plan could reach, which is "
-        f"limited by {LIMITS[chosen.limit]}."
+        f"{plan.tag!r}: resident {size(chosen.kept)}, offloaded {size(chosen.moved)}, recomputed "
+        f"{size(chosen.recomputed)}; {took}; optimality {percent(plan.optimality)}, limited by "
+        f"{LIMITS[chosen.limit]}."
     )
 
 
@@ -97,7 +97,7 @@ def section(log: RunLog) -> str:
 def _table(plan: Explanation) -> str:
     from spillway.report.tables import table
 
-    header = ("budget", "kept", "moved", "recomputed", "step", "relative", "of the limit", "limited by")
+    header = ("budget", "resident", "offloaded", "recomputed", "step", "relative", "optimality", "limited by")
     rows = [
         (
             size(point.budget) + (" (this run)" if point == plan.chosen else ""),
@@ -106,7 +106,7 @@ def _table(plan: Explanation) -> str:
             size(point.recomputed),
             f"{point.seconds * 1e3:.4g} ms",
             f"{point.slowdown:.3f}",
-            percent(point.of_limit),
+            percent(point.optimality),
             LIMITS[point.limit],
         )
         for point in plan.points
@@ -115,7 +115,7 @@ def _table(plan: Explanation) -> str:
 
 
 def _chart(plan: Explanation) -> str:
-    """Budget against predicted time, relative to everything kept."""
+    """Budget against predicted time, relative to everything resident."""
     points = plan.points
     begin, end = points[0].budget, max(points[-1].budget, points[0].budget + 1)
     top = max(2 * (max(point.slowdown for point in points) - 1) * 0.55, 0.05)

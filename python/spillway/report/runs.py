@@ -14,26 +14,29 @@ from spillway.report.log import SUFFIX, ReportError, RunLog, read_log
 __all__ = ["read_folder", "runs_of"]
 
 
-def read_folder(folder: Path, tell: Callable[[str], object] = lambda _: None) -> list[RunLog]:
-    """The logs of a folder's newest run, by rank and process; the first one knows the earlier runs. `tell`
-    hears which is being read. Raises ReportError where there is none, or one that cannot be read."""
+def read_folder(folder: Path, notify: Callable[[str], object] = lambda _: None) -> list[RunLog]:
+    """The logs of a folder's newest run, by rank and process; the first log has the earlier runs. Calls
+    `notify` with the progress. Raises ReportError if there is no log, or if one cannot be read."""
     try:
         files = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
     except OSError as error:
-        raise ReportError(f"{folder}: {reason_of(error)}") from None
+        raise ReportError(
+            f"{folder}: cannot be read ({reason_of(error)}). Name the folder of a report."
+        ) from None
     if not files:
         raise ReportError(
-            f"{folder}: holds no log of a run; spillway run --report {folder} -- COMMAND writes one"
+            f"{folder}: contains no run log. Write one with spillway run --report {folder} -- COMMAND."
         )
     read = []
     for number, path in enumerate(files, 1):
-        tell(f"reading log {number} of {len(files)}")
+        notify(f"reading log {number} of {len(files)}")
         read.append(read_log(path))
     *earlier, logs = runs_of(read)
     written = {log.about["spillway"] for log in logs}
     if len(written) > 1:
         raise ReportError(
-            f"{folder}: holds logs of spillway {' and '.join(sorted(written))}: use a folder for each run"
+            f"{folder}: contains logs of Spillway {' and '.join(sorted(written))}. Use one folder for each "
+            "run."
         )
     logs.sort(key=lambda log: (_rank(log), log.started, log.about["process"]))
     logs[0].earlier_runs = earlier
@@ -66,6 +69,6 @@ def _belong_together(earlier: RunLog, later: RunLog) -> bool:
 
 
 def _rank(log: RunLog) -> int:
-    """Zero for a RANK that is no number, which is another owner's variable then."""
+    """Zero for a RANK that is not a number: another program's variable."""
     rank = str(log.about.get("rank"))
     return int(rank) if re.fullmatch("[0-9]{1,9}", rank) else 0

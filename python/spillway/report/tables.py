@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page's tables, each with its heading; what has no rows says so or is left out."""
+"""The page's tables, each with its heading. An empty table is replaced by a note or left out."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -
 def costs(each: Digest) -> str:
     header = (
         "region",
-        "could move",
-        "moved",
+        "offloadable",
+        "offloaded",
         "copied out",
         "copied in",
         "speed out",
@@ -61,8 +61,8 @@ def costs(each: Digest) -> str:
             )
         )
     if not rows:
-        return "<h2>What moved, by region</h2><p class='none'>Nothing moved.</p>"
-    return f"<h2>What moved, by region</h2><p>{words.costs_of(each)}</p>{table(header, rows)}"
+        return "<h2>Offloaded bytes by region</h2><p class='none'>Nothing was offloaded.</p>"
+    return f"<h2>Offloaded bytes by region</h2><p>{words.costs_of(each)}</p>{table(header, rows)}"
 
 
 def sites(each: Digest) -> str:
@@ -85,7 +85,7 @@ def sites(each: Digest) -> str:
     ]
     more = len(each.sites) - len(rows)
     rest = f"<p class='none'>and {more} kinds of smaller ones</p>" if more > 0 else ""
-    return f"<h2>The largest things moved</h2>{table(header, rows, 5)}{rest}"
+    return f"<h2>The largest offloaded storages</h2>{table(header, rows, 5)}{rest}"
 
 
 def operators(each: Digest) -> str:
@@ -142,11 +142,11 @@ def tags(each: Digest) -> str:
 
 def stayed(each: Digest) -> str:
     parts = ["<h2>What stayed on the device, and why</h2>"]
-    offloadable, moved = (
+    offloadable, offloaded = (
         sum(sums[what] for sums in each.regions.values()) for what in ("offloadable", "moved")
     )
-    if offloadable > moved:
-        parts.append(f"<p>Of {size(offloadable)} that could move, {size(moved)} did. What stayed:</p>")
+    if offloadable > offloaded:
+        parts.append(f"<p>{size(offloaded)} of {size(offloadable)} were offloaded. Resident storages:</p>")
     if each.stayed:
         rows = [
             (REASONS.get(reason, reason), reason, str(kept["storages"]), size(kept["bytes"]))

@@ -30,9 +30,9 @@ def show(digests: Sequence[Digest], console: Console) -> None:
 
 
 def _regions(each: Digest) -> Table:
-    table = Table(title="What moved, by region", title_justify="left")
+    table = Table(title="Offloaded bytes by region", title_justify="left")
     table.add_column("region")
-    for name in ("could move", "moved", "share", "stalls", "stalled"):
+    for name in ("offloadable", "offloaded", "share", "stalls", "stalled"):
         table.add_column(name, justify="right")
     for tag in sorted({*each.regions, *each.copies.tags}):
         sums, costs = each.regions.get(tag), each.copies.tags.get(tag)

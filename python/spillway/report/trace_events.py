@@ -109,5 +109,5 @@ def _process_events(each: Digest) -> list[dict[str, Any]]:
                     "args": {name: families.get(name, 0) for name in names},
                 }
             )
-            events.append({**at, "name": f"GPU {index} bytes away", "args": {"away": away}})
+            events.append({**at, "name": f"GPU {index} bytes offloaded", "args": {"offloaded": away}})
     return events

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report says in sentences: the same on the page and in the terminal."""
+"""The sentences of a report, on the page and in the terminal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def notices(each: Digest) -> list[str]:
         found.append(
             f"Single events were written for the first {span(each.log.detailed_until)} of the run only: "
             "copies, stalls, pictures, and memory by tag are of that time. The peak of device memory, pinned "
-            "memory, what moved by region, and what stayed are of all of the run."
+            "memory, offloaded bytes by region, and resident storages are of all of the run."
         )
     if each.log.about.get("allocator") != "spillway":
         found.append(
@@ -120,22 +120,22 @@ def _peak(each: Digest, usage: Usage) -> str:
     without = f"{size(usage.most_without)} ({usage.most_without} bytes)"
     if each.log.detailed_until is None:
         return (
-            f"{peak}. Without offload it would have been {without}: device memory and what was away, at the "
-            f"moment when both together were most.{_not_in_it(each)}"
+            f"{peak}. Without offload it would have been {without}: the peak of device memory "
+            f"plus offloaded bytes.{_not_in_it(each)}"
         )
     where = f"{_first(each)}; the statistics of later steps know of none higher"
     if usage.later_peak:
         where = f"by the statistics of later steps; {_first(each)} it was {size(usage.peak.device)}"
     return (
-        f"{peak}, {where}. Without offload it would have been at least {without}: what was away is known "
-        f"{_first(each)} only."
+        f"{peak}, {where}. Without offload it would have been at least {without}: offloaded bytes are known "
+        f"only {_first(each)}."
     )
 
 
 def _not_in_it(each: Digest) -> str:
     if not any(plan.chosen.recomputed for plan in plans_of(each.log)):
         return ""
-    return " What was recomputed is not in it."
+    return " Recomputed storages are not included."
 
 
 def _first(each: Digest) -> str:
@@ -143,19 +143,19 @@ def _first(each: Digest) -> str:
 
 
 def costs_of(each: Digest) -> str:
-    """What the costs by region are of."""
+    """The steps that the costs by region cover."""
     if each.log.detailed_until is None:
         return "Over all steps."
-    return f"What could move and what moved is over all steps, all else {_first(each)}."
+    return f"Offloadable and offloaded bytes are of all steps, everything else {_first(each)}."
 
 
 def _largest(site: Site) -> str:
     costs = site.costs
     where = f"tag {site.memory}" if site.memory else "untagged"
-    made = f"made by {makers(site)}" if site.made_by else "by whom it was made is unknown"
+    made = f"made by {makers(site)}" if site.made_by else "maker unknown"
     source = f"{where}, {made}" + (f", saved at {lines(site)}" if site.lines else "")
     return (
-        f"The largest thing moved: {size(site.bytes)} ({site.bytes} bytes), {source}. It moved "
+        f"The largest offloaded storage: {size(site.bytes)} ({site.bytes} bytes), {source}. It was offloaded "
         f"{count(site.times, 'time')} and cost {span(costs.out_time)} of copies out, "
         f"{span(costs.in_time)} of copies in and {span(costs.stalled)} of stalls."
     )
@@ -166,7 +166,7 @@ def makers(site: Site) -> str:
 
 
 def lines(site: Site) -> str:
-    """The end of each path: enough to find it."""
+    """The end of each path, which suffices to find it."""
     short = [_short(line) for line in site.lines]
     return ", ".join(short[:2]) + (f" and {len(short) - 2} more" if len(short) > 2 else "")
 
@@ -178,10 +178,8 @@ def _short(line: str) -> str:
 
 def at_peak(usage: Usage) -> str:
     ranked = sorted(usage.peak.tags.items(), key=lambda item: (-item[1], item[0]))
-    first = ", ".join(f"{tag or '(untagged)'} {size(held)}" for tag, held in ranked[:5])
+    first = ", ".join(f"{tag or '(untagged)'} {size(allocated)}" for tag, allocated in ranked[:5])
     rest = f" and {len(ranked) - 5} more" if len(ranked) > 5 else ""
-    held = size(usage.peak.device)
-    when = (
-        f"At the most that single events tell of, {held}," if usage.later_peak else f"At the peak of {held}"
-    )
-    return f"{when} the device held {first}{rest}; {size(usage.peak.away)} was away."
+    peak = size(usage.peak.device)
+    when = f"At the peak of the detailed steps, {peak}," if usage.later_peak else f"At the peak of {peak}"
+    return f"{when} the device held {first}{rest}; {size(usage.peak.away)} was offloaded."

@@ -17,12 +17,12 @@ from spillway.report.trace_events import trace_document
 __all__ = ["read", "write"]
 
 
-def read(folder: Path, tell: Callable[[str], object] = lambda _: None) -> list[Digest]:
-    """`tell` hears what is being done. Raises ReportError."""
-    logs = read_folder(folder, tell)
+def read(folder: Path, notify: Callable[[str], object] = lambda _: None) -> list[Digest]:
+    """Calls `notify` with the progress. Raises ReportError."""
+    logs = read_folder(folder, notify)
     digests = []
     for number, log in enumerate(logs, 1):
-        tell(f"adding up process {number} of {len(logs)}")
+        notify(f"adding up process {number} of {len(logs)}")
         with one_line_if_damaged(log.path):
             digests.append(digest(log))
     return digests
@@ -39,5 +39,7 @@ def write(digests: Sequence[Digest], output: Path) -> Path | None:
         alone = is_stream(output)
         replace({output: texts[output]} if alone else texts)
     except OSError as error:
-        raise ReportError(f"{output}: cannot be written: {reason_of(error)}") from None
+        raise ReportError(
+            f"{output}: cannot be written ({reason_of(error)}). Name a writable file with --output."
+        ) from None
     return None if alone else trace

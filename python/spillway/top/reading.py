@@ -29,7 +29,7 @@ _FIRST_LINE = 8 << 20  # bytes of a log that its first line may have: a command 
 
 
 class TopError(ValueError):
-    """Nothing can be shown. Its text is one line for the user."""
+    """No statistics can be shown. The message is one line for the user."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class TagReading:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a process's page said at one moment, `updated` (nanoseconds since 1970)."""
+    """The content of a process's page at one moment, `updated` (nanoseconds since 1970)."""
 
     process: int
     process_start: int
@@ -80,16 +80,18 @@ class Reading:
 
 
 def find(target: str) -> list[Path]:
-    """The pages of a process by its number, or of the processes that write into a report's folder. Raises
-    TopError."""
+    """The page of a process by its ID, or the pages of the processes that write into a report's folder.
+    Raises TopError."""
     if re.fullmatch("[0-9]{1,10}", target):
         return [_of_process(int(target))]
     folder = Path(target)
     if not os.path.isdir(folder):
-        raise TopError(f"{target}: expected a process's number, or the folder of its report")
+        raise TopError(f"{target}: expected a process ID, or the folder of a report")
     found = _of_folder(folder)
     if not found:
-        raise TopError(f"{target}: no process that writes there is running")
+        raise TopError(
+            f"{target}: no running job writes to this folder. Look at the job's end with spillway report."
+        )
     return found
 
 
@@ -98,18 +100,18 @@ def _of_process(process: int) -> Path:
         owner = os.stat(f"/proc/{process}").st_uid
     except FileNotFoundError:
         ended = pages.has_left(process)
-        raise TopError(f"{process}: {'has ended' if ended else 'there is no such process'}") from None
+        raise TopError(f"{process}: {'has ended' if ended else 'is not a running process'}") from None
     except OSError as error:
-        raise TopError(f"{process}: its state cannot be read: {reason_of(error)}") from None
+        raise TopError(f"{process}: cannot be examined ({reason_of(error)})") from None
     if owner != os.getuid():
-        raise TopError(f"{process}: is another user's process")
+        raise TopError(f"{process}: is a process of another user. Run spillway top as that user.")
     path = pages.path_of(process)
     if has_ended(process):
         raise TopError(f"{process}: has ended")
     if path is None or not path.exists():
         raise TopError(
-            f"{process}: shows no statistics: start it with spillway run --report DIR, and wait until it "
-            "uses CUDA"
+            f"{process}: has no statistics. Start it with spillway run --report DIR, and wait until it uses "
+            "CUDA."
         )
     return path
 
@@ -121,9 +123,9 @@ def _of_folder(folder: Path) -> list[Path]:
     try:
         logs = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
     except OSError as error:
-        raise TopError(f"{folder}: {reason_of(error)}") from None
+        raise TopError(f"{folder}: cannot be read ({reason_of(error)})") from None
     if not logs:
-        raise TopError(f"{folder}: holds no log of a run")
+        raise TopError(f"{folder}: contains no run log. Start the job with spillway run --report {folder}.")
     for log in logs:
         try:
             line = read_start(log, _FIRST_LINE).split(b"\n", 1)[0]
@@ -138,30 +140,31 @@ def _of_folder(folder: Path) -> list[Path]:
 
 
 def read(path: Path) -> Reading:
-    """Raises TopError, also where the process has ended."""
+    """Raises TopError, also if the process has ended."""
     if not pages.is_private(path):
         if not path.exists():
-            raise TopError(f"{path}: its process has ended")
-        raise TopError(f"{path}: is not this user's alone, and not trusted")
+            raise TopError(f"{path}: belongs to a process that has ended")
+        raise TopError(f"{path}: is not trusted, because other users can write to it. Delete it.")
     for _ in range(_TRIES):
         try:
             text = read_start(path, SIZE + 1)
         except OSError as error:
-            raise TopError(f"{path}: {reason_of(error)}") from None
+            raise TopError(f"{path}: cannot be read ({reason_of(error)})") from None
         if len(text) < 16 or text[:8] != MAGIC:
-            raise TopError(f"{path}: is no statistics page")
+            raise TopError(f"{path}: is not a statistics page")
         version, size = struct.unpack_from("<II", text, 8)
         if version != VERSION:
             raise TopError(
-                f"{path}: is of layout {version}; this spillway reads layout {VERSION}: use the job's own"
+                f"{path}: has layout {version}, but this Spillway reads layout {VERSION}. Use the job's "
+                "Spillway."
             )
         if size != SIZE or len(text) != SIZE:
-            raise TopError(f"{path}: is damaged: {len(text)} bytes instead of {SIZE}")
+            raise TopError(f"{path}: is damaged ({len(text)} bytes instead of {SIZE})")
         # One read of a page is no single moment: the process may write meanwhile.
         sequence = _HEAD.unpack_from(text)[5]
         if sequence % 2 == 0 and _sequence(path) == sequence:
             return _reading(path, text)
-    raise TopError(f"{path}: its process stopped in the middle of a write")
+    raise TopError(f"{path}: is incomplete; its process stopped during a write")
 
 
 def _sequence(path: Path) -> int:
@@ -179,8 +182,8 @@ def _reading(path: Path, text: bytes) -> Reading:
     )
     if devices > _MOST_DEVICES or tags > _MOST_TAGS:
         raise TopError(
-            f"{path}: is damaged: it counts {devices} devices and {tags} tags; a page has room for "
-            f"{_MOST_DEVICES} and {_MOST_TAGS}"
+            f"{path}: is damaged ({devices} devices and {tags} tags; at most {_MOST_DEVICES} and "
+            f"{_MOST_TAGS} fit)"
         )
     at = _HEAD.size
     found = [DeviceReading(*_DEVICE.unpack_from(text, at + each * _DEVICE.size)) for each in range(devices)]

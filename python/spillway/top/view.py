@@ -38,11 +38,11 @@ def _head(reading: Reading) -> Text:
     text = Text(f"process {reading.process}", style="bold")
     text.append(f", {count(reading.steps, 'step')}", style="not bold")
     if reading.tags:
-        moved, offloadable = (
+        offloaded, offloadable = (
             sum(tag.moved for tag in reading.tags),
             sum(tag.offloadable for tag in reading.tags),
         )
-        text.append(f", {size(moved)} of {size(offloadable)} moved in the last", style="not bold")
+        text.append(f", {size(offloaded)} of {size(offloadable)} offloaded in the last", style="not bold")
     if reading.emulated:
         text.append(", emulated GPU", style="yellow not bold")
     age = time.time_ns() - reading.updated
@@ -54,7 +54,7 @@ def _head(reading: Reading) -> Text:
 def _devices(reading: Reading, earlier: Reading | None) -> Table:
     table = Table(show_edge=False, pad_edge=False)
     table.add_column("GPU")
-    for name in ("capacity", "device", "peak", "held", "away now", "pinned", "to host", "to device"):
+    for name in ("capacity", "allocated", "peak", "reserved", "offloaded", "pinned", "to host", "to device"):
         table.add_column(name, justify="right")
     for place, device in enumerate(reading.devices):
         speeds = ("–", "–")
@@ -80,16 +80,16 @@ def _devices(reading: Reading, earlier: Reading | None) -> Table:
 def _tags(reading: Reading, earlier: Reading | None) -> Table:
     table = Table(show_edge=False, pad_edge=False)
     table.add_column("region")
-    for name in ("moved in a step", "of what could", "stalls", "stalled", "lately"):
+    for name in ("offloaded", "share", "stalls", "stalled", "recently"):
         table.add_column(name, justify="right")
     known = {tag.name: tag for tag in earlier.tags} if earlier else {}
     passed = reading.updated - earlier.updated if earlier else 0
     for tag in sorted(reading.tags, key=lambda tag: (-tag.stalled, tag.name)):
         was = known.get(tag.name)
-        lately = percent((tag.stalled - was.stalled) / passed) if was and passed > 0 else "–"
+        recently = percent((tag.stalled - was.stalled) / passed) if was and passed > 0 else "–"
         share = percent(tag.moved / tag.offloadable) if tag.offloadable else "–"
         table.add_row(
-            Text(tag.name or "(no tag)"), size(tag.moved), share, str(tag.stalls), span(tag.stalled), lately
+            Text(tag.name or "(no tag)"), size(tag.moved), share, str(tag.stalls), span(tag.stalled), recently
         )
     return table
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells a test how many bytes a script that knows nothing of it has moved, how many it could have, and how
-many stayed because offloading does not lower the peak: PyTorch starts this by itself."""
+"""Reports the offloaded and offloadable bytes of an unchanged script to a test, and the bytes that stayed
+because offloading does not lower the peak. PyTorch loads this as a backend extension."""
 
 import os
 

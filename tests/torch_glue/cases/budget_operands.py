@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is recomputed needs what it is computed from on the device at the same time; what moves does
-not. Budgets that have no room for the one are met by the other."""
+"""Recomputation needs its inputs on the device at the same time; offloading does not. Budgets without room
+for recomputation are met by offloading."""
 
 import spillway
 from torch.nn import functional as F

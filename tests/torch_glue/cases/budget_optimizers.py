@@ -159,11 +159,11 @@ def a_missed_step_that_no_optimizer_is_to_end_is_reported_at_the_next_entry():
 
 
 @case
-def what_a_job_that_went_no_further_has_missed_is_not_the_next_ones():
+def a_miss_of_an_abandoned_job_is_not_reported_to_the_next():
     training = Training(1)
     training.model(torch.randn(32, 256, device="cuda")).square().sum().backward()
     training.optimizer.zero_grad()
-    del training  # nothing has been told
+    del training  # without a call of any other function
     training = Training("80%")
     assert training.step()[1] is None
     spillway.step()

@@ -47,7 +47,7 @@ def measured():
 
 
 def smallest(budget, rows=64, model=chain):
-    """What the error says of a budget that is too small."""
+    """The error for a budget that is too small."""
     try:
         step(spillway.offload(budget=budget, recompute=False), rows, model)
     except spillway.BudgetError as error:

@@ -180,8 +180,8 @@ def under_autocast(net, x):
         return net.linear(net.linear(x).tanh()).float()
 
 
-# Of two calls. A gradient inside has the function run again at once; where a leaf is found that is not of the
-# first run, and lives on, one more run tells whether it is new each time.
+# Runs in two calls. A gradient inside runs the function again at once. If a leaf is found that is not of the
+# first run and is still referenced, one more run checks whether it is new each time.
 RUNS = {takes_a_gradient: 6, keeps_a_leaf_that_it_makes: 6}
 
 for function in (

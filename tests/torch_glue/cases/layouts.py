@@ -98,7 +98,7 @@ def a_negative_view_is_fetched():
 
 
 @case
-def a_view_and_its_base_share_one_host_copy_and_one_way_back():
+def a_view_and_its_base_share_one_host_copy_and_one_fetch():
     seen = []
     with spillway.CPUOffload(1, tag="views"), Moved() as moved:
         base = torch.randn(64, 64, device="cuda")

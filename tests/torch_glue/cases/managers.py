@@ -366,7 +366,7 @@ def a_trainer_class_gets_it_from_the_mixin():
 
 
 @case
-def the_mixin_takes_the_place_of_a_trainers_own_offloading():
+def the_mixin_replaces_a_trainers_own_offloading():
     class Trainer:  # as TRL's
         args = types.SimpleNamespace(activation_offloading=True)
 

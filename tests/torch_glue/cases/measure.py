@@ -40,7 +40,7 @@ def last(tag=""):
 
 
 class Moved:
-    """Counts what moved between entry and exit."""
+    """Counts the bytes copied between entry and exit."""
 
     def __enter__(self):
         self._before = residency()

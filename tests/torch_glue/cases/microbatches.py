@@ -195,7 +195,7 @@ def with_one_micro_batch_nothing_is_gained_and_it_says_so_once():
             with Moved() as moved:
                 step(net, micro, count=1)
     assert moved.out == 0
-    assert len(heard.texts) == 1 and "nothing is gained" in heard.texts[0], heard.texts
+    assert len(heard.texts) == 1 and "micro-batches" in heard.texts[0], heard.texts
     with Heard() as heard:
         step(network(), spillway.microbatches())
     assert heard.texts == []
@@ -377,23 +377,23 @@ def a_horizon_that_is_found_by_trying_is_reported_of_each_step_and_of_the_room_i
     from spillway._horizon import Tuner
 
     kept = 256 << 20  # beside a real GPU's workspaces
-    told = []
+    observed = []
 
-    class Told(Tuner):
+    class ObservingTuner(Tuner):
         def observe(self, seconds, free_bytes, unit_bytes, batches):
-            told.append((free_bytes, unit_bytes, batches))
+            observed.append((free_bytes, unit_bytes, batches))
             return super().observe(seconds, free_bytes, unit_bytes, batches)
 
     net, micro = network(), spillway.microbatches(activation_loading_horizon="auto")
-    micro._tuner = Told()
+    micro._tuner = ObservingTuner()
     torch.empty(kept, dtype=torch.uint8, device="cuda")
     torch.cuda.reset_peak_memory_stats()
     with Moved() as moved:
         for _ in range(3):
             step(net, micro)
     assert moved.out > 0
-    assert len(told) == 2, told  # at the begin of each step, of the one before
+    assert len(observed) == 2, observed  # at the begin of each step, of the one before
     used = torch.cuda.max_memory_allocated()
     room = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - used
     assert room > torch.cuda.mem_get_info()[0] + kept // 2
-    assert told[-1] == (room, UNIT, BATCHES), (told, room)
+    assert observed[-1] == (room, UNIT, BATCHES), (observed, room)

@@ -211,9 +211,7 @@ def a_model_in_parts_is_not_copied():
             copied(net)
             raise AssertionError("it was to raise")
         except TypeError as error:
-            assert "an OffloadModel cannot be copied or pickled: wrap a copy of its model" in str(error), (
-                error
-            )
+            assert "OffloadModel" in str(error) and "state_dict" in str(error), error
 
 
 @case

@@ -26,7 +26,7 @@ def gradients(net, run):
 
 
 def expect_the_plain_gradients(make, run, gradient_bytes=None, plain_run=None, **options):
-    """In each of many backward passes; `gradient_bytes`: what leaves the device in one."""
+    """In each of many backward passes; `gradient_bytes`: gradients offloaded in one."""
     expected = gradients(make().cuda(), plain_run or run)
     for checkpoint in (False, True):
         net = spillway.OffloadModel(make(), "cuda", checkpoint_activation=checkpoint, **options)

@@ -122,7 +122,7 @@ def passes_on_several_streams_wait_for_each_other_where_they_share_a_slot():
 
 
 @case
-def a_model_that_goes_away_leaves_memory_that_a_copy_still_fills():
+def a_deleted_model_leaves_memory_that_a_copy_still_fills():
     class Fails(nn.Module):
         def forward(self, x):
             raise KeyError("mine")

@@ -36,7 +36,7 @@ def step(region, order):
     before, seen = residency()["fetched_bytes"], []
     with region:
         graphs = [Saves.apply(torch.ones(1, device="cuda", requires_grad=True), size, seen) for size in SIZES]
-    torch.cuda.synchronize()  # over PyTorch's allocator nothing is away before its copy has passed
+    torch.cuda.synchronize()  # over PyTorch's allocator nothing is released before its copy has passed
     for index in order:
         graphs[index].backward()
     return [bytes_ - before for bytes_ in seen]

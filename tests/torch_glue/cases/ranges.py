@@ -37,7 +37,7 @@ def round_trip(make):
 
 
 def moves(make, count):
-    """The views are fetched exactly, for `count` bytes each way and one way back."""
+    """The views are fetched exactly, for `count` bytes each way and one fetch."""
     seen, out, back = round_trip(make)
     assert out.out == back.back == count > 0, (out.out, back.back, count)
     assert back.fetches == 1

@@ -53,7 +53,7 @@ def ratio_one_moves_all_that_can_move_from_the_first_step_on():
 
 
 @case
-def ratio_zero_moves_nothing_and_counts_what_could_move():
+def ratio_zero_offloads_nothing_and_counts_offloadable_bytes():
     with spillway.CPUOffload(0, tag="none"):
         loss = forward(8)
     loss.backward()
@@ -181,7 +181,7 @@ def no_step_moves_more_than_its_share_however_their_lengths_change():
 
 
 @case
-def what_waits_for_its_turn_and_is_saved_twice_is_fetched_in_both_places():
+def a_waiting_storage_saved_twice_is_fetched_for_both_uses():
     def step(region):
         torch.manual_seed(0)
         x = torch.randn(64, 100, device="cuda", requires_grad=True)

@@ -128,7 +128,7 @@ def a_step_of_the_optimizer_between_the_passes_raises_where_a_weight_is_needed()
 
 
 def raised_by_a_change(change, dtype=None):
-    """What the backward pass says of a weight that has changed, with and without autocast."""
+    """The error of the backward pass for a changed weight, with and without autocast."""
     norm, out = nn.LayerNorm(64).cuda(), nn.Linear(64, 64).cuda()
     weights = [norm.weight, *out.parameters()]
     for weight in weights:

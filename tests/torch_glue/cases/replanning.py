@@ -36,7 +36,7 @@ def hooks(net):
 
 
 @case
-def plans_ever_new_shapes_leave_nothing_on_the_device_or_the_host():
+def plans_of_new_shapes_leave_nothing_on_the_device_or_the_host():
     net = network()
     held, rows = [], 32
     for region in (spillway.CPUOffload(0.5, tag="new shapes"), spillway.offload(budget=plenty(), tag="new")):

@@ -10,18 +10,18 @@ namespace spillway {
 
 std::vector<HeapBlockInfo> Heap::pin_blocks(std::span<const TagId> tags, bool evicted) {
   const std::set<TagId> wanted(tags.begin(), tags.end());
-  std::vector<HeapBlockInfo> held;
+  std::vector<HeapBlockInfo> pinned;
   const Lock lock(state_->mutex);
   for (const auto& region : state_->regions.all()) {
     const RegionLock region_lock(*region);
     for (const Block* each = region->first(); each != nullptr; each = each->after) {
       if (each->state != BlockState::kLive || each->evicted != evicted) continue;
-      if (each->held || !wanted.contains(each->tag)) continue;
-      region->starting(each->at)->held = true;
-      held.push_back(info_of(*each, region->key()));
+      if (each->pinned || !wanted.contains(each->tag)) continue;
+      region->starting(each->at)->pinned = true;
+      pinned.push_back(info_of(*each, region->key()));
     }
   }
-  return held;
+  return pinned;
 }
 
 Result<driver::FenceSet> Heap::last_uses(std::span<const driver::DevicePtr> blocks) {
@@ -52,8 +52,8 @@ std::vector<driver::DevicePtr> Heap::unpin_blocks(std::span<const driver::Device
     SPILLWAY_CHECK(region != nullptr);
     const RegionLock lock(*region);
     Block* const block = region->starting(at);
-    SPILLWAY_CHECK(block != nullptr && block->held);
-    block->held = false;
+    SPILLWAY_CHECK(block != nullptr && block->pinned);
+    block->pinned = false;
     if (block->freed) freed.push_back(at);
     block->freed = false;
   }
@@ -74,11 +74,11 @@ Bytes Heap::reclaimable(std::span<const TagId> tags) const {
     // chunks with a wanted block: whether they have no other allocated one
     std::map<driver::DevicePtr, bool> goes;
     for (const Block* each = region->first(); each != nullptr; each = each->after) {
-      const bool live = each->state == BlockState::kLive && !each->evicted;
+      const bool allocated = each->state == BlockState::kLive && !each->evicted;
       const bool written = each->state == BlockState::kFree &&
                            written_while_free(region->key().pool) && !region->released;
-      if (!live && !written) continue;
-      const bool leaves = live && wanted.contains(each->tag);
+      if (!allocated && !written) continue;
+      const bool leaves = allocated && wanted.contains(each->tag);
       if (leaves && each->shared) return {};
       for (driver::DevicePtr at = each->at; at < each->end();
            at = region->backing().border(at, each->end())) {
