@@ -114,7 +114,7 @@ def test_the_page_is_on_stderr_and_the_program_s_output_is_its_own(
         f"step    {step:.1f} ms modelled (median of 3 after the first); {8e3 / step:.4g} samples a second",
         "optimizer states",
         "linear at job.py:",
-        "Times are modelled, and not compared with hardware.",
+        "Times are modeled, and not compared with hardware.",
     ):
         assert said in page
 

@@ -52,7 +52,7 @@ class PauseManagerTest : public ResidencyFixture {
   }
 
   void release(driver::DevicePtr at) {
-    std::erase(live_, at);
+    std::erase(allocated_, at);
     pauses_->freed(at);
     heap_->free(at);
   }

@@ -47,7 +47,7 @@ class PauseModelTest : public PauseManagerTest {
     const driver::Stream stream = below(2) == 0 ? main_ : side_;
     const auto at = heap_->allocate(size, stream, tag);
     ASSERT_TRUE(at.ok()) << at.status().message();
-    live_.push_back(at.value());
+    allocated_.push_back(at.value());
     Expected block{tag, size, stream, -1, true};
     write(at.value(), block);
     ASSERT_TRUE(model_.emplace(at.value(), block).second) << "an address was given twice";

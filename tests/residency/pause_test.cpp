@@ -184,7 +184,7 @@ TEST_F(PauseManagerTest, MemoryWhoseOwnerAPauseOvertookInAFreeTakesItsCopyAlongA
   const driver::DevicePtr at = filled(kTag, 1, main_);
   pauses_->freed(at);  // the owner, on its way to the heap
   ASSERT_TRUE(pause(kTag).ok());
-  std::erase(live_, at);
+  std::erase(allocated_, at);
   heap_->free(at);
 
   ASSERT_TRUE(resume(kTag).ok());

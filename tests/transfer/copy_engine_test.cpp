@@ -30,7 +30,7 @@ class CopyEngineTest : public HeapTest {
     }
     arena_->give(std::move(slot_), {});
     arena_.reset();
-    for (const driver::DevicePtr at : std::exchange(live_, {}))
+    for (const driver::DevicePtr at : std::exchange(allocated_, {}))
       heap_->free(at);
     heap_->trim_sync();  // it holds no fence of the engine's after this
     copies_.reset();

@@ -25,7 +25,7 @@ class CopyPartsTest : public HeapTest {
     for (HostSlot& slot : slots_)
       arena_->give(std::move(slot), {});
     arena_.reset();
-    for (const driver::DevicePtr at : std::exchange(live_, {}))
+    for (const driver::DevicePtr at : std::exchange(allocated_, {}))
       heap_->free(at);
     heap_->trim_sync();  // it holds no fence of the engine's after this
     copies_.reset();
