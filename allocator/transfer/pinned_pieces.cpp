@@ -43,8 +43,7 @@ Result<HostPages> make(const driver::Device& device, int node, Bytes size) {
 std::string locked_memory() {
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
-  return "; RLIMIT_MEMLOCK (ulimit -l) lets this process lock " + std::to_string(limit.rlim_cur) +
-         " bytes";
+  return "; RLIMIT_MEMLOCK (ulimit -l) lets this process lock " + readable(Bytes{limit.rlim_cur});
 }
 
 }  // namespace

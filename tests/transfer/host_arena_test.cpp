@@ -211,8 +211,9 @@ TEST_F(HostArenaTest, AFailedRegistrationNamesTheProcesssLimitOfLockedMemory) {
 
   ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &before), 0);
   EXPECT_EQ(status.code(), Code::kOutOfHostMemory);
-  EXPECT_NE(status.detail().find("RLIMIT_MEMLOCK (ulimit -l) lets this process lock 65536 bytes"),
-            std::string::npos)
+  EXPECT_NE(
+      status.detail().find("RLIMIT_MEMLOCK (ulimit -l) lets this process lock " + readable(64_KiB)),
+      std::string::npos)
       << status.detail();
 }
 
