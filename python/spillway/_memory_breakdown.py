@@ -26,8 +26,8 @@ class MemoryBreakdown:
         optimizer_states: of these optimizers.
         activations: those that the step saved and that were on the GPU at its peak, as far as the step needs
             more than the classes above.
-        other: the rest: inputs, workspaces, activations while they are recomputed, what the allocator reserves
-            beyond its blocks, and the first three classes where they are None.
+        other: the rest: inputs, workspaces, activations while they are recomputed, what the allocator
+            reserves beyond its blocks, and the first three classes where they are None.
     """
 
     parameters: int | None
