@@ -22,7 +22,7 @@ Bytes StepCurve::saved_at_peak() const {
                                              allocated.begin());
   std::uint64_t bytes = 0;
   for (const Saved& each : saved) {
-    if (each.place > peak) break;
+    if (each.event > peak) break;
     bytes = each.bytes;
   }
   return Bytes{bytes};
@@ -161,7 +161,7 @@ void AllocationCurve::computed(std::uint64_t step, std::size_t storage, std::siz
 }
 
 void AllocationCurve::add_saved(std::uint64_t bytes) {
-  if (curve_.allocated.size() > kMaxPlaces) return;
+  if (curve_.allocated.size() > kMaxEvents) return;
   const std::uint64_t before = curve_.saved.empty() ? 0 : curve_.saved.back().bytes;
   curve_.saved.push_back({curve_.allocated.size() - 1, before + bytes});
 }

@@ -37,7 +37,7 @@ struct StepCurve {
 
   /// From that event on, `bytes` of storages that the step saved were on the device.
   struct Saved {
-    std::size_t place = 0;
+    std::size_t event = 0;
     std::uint64_t bytes = 0;
   };
 
