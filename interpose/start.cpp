@@ -42,7 +42,7 @@ __attribute__((constructor)) void start() {
   if (value_or(env::flag("SPILLWAY_DISABLE"), false)) return stop(Stop::kDisabled);
   if (pthread_atfork(nullptr, nullptr, be_inert) != 0) return stop(Stop::kDisabled);
   if (!give_counters_back(trace_thread_ends))
-    log("preload: no key for thread-specific data is left");
+    log("preload: no key for thread-specific data is available (pthread_key_create)");
   set_mode(Mode::kCount);
   const auto how =
       value_or<std::string>(env::choice("SPILLWAY_PRELOAD", {"observe", "substitute"}), "observe");

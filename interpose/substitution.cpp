@@ -56,7 +56,7 @@ Served& served() {
 bool refuse(const std::string& why) {
   if (why == refusal.load()) return false;
   refusal.store((new std::string(why))->c_str());
-  log("preload: not from Spillway's heap: " + why);
+  log("preload: allocations are not served from Spillway's heap: " + why);
   return false;
 }
 

@@ -164,11 +164,15 @@ std::string absolute(const std::string& path) {
 
 Status trace_begin(std::string path) {
   if (path.empty()) {
-    return SPILLWAY_ERROR(Code::kInvalidArgument, "a trace needs the path of a file");
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "path is empty: pass the file to write the trace to");
   }
   // First, because a forked child must not wait for a lock of its parent's threads.
   if (stopped()) {
-    return SPILLWAY_ERROR(Code::kNotReady, "the preload library passes everything through by now");
+    return SPILLWAY_ERROR(
+        Code::kNotReady,
+        "a trace cannot begin: this process is ending or was forked, and the preload library "
+        "only forwards calls");
   }
   const LightLock locked(writing().mutex);
   Writing& to = writing();
@@ -192,10 +196,10 @@ Status trace_end() {
   Writing& to = writing();
   {
     if (stopped() == Stop::kForked)
-      return SPILLWAY_ERROR(Code::kNotReady, "a forked child has none");
+      return SPILLWAY_ERROR(Code::kNotReady, "a forked child has no trace: end it in the parent");
     const LightLock locked(writing().mutex);
     if (!to.on || std::exchange(to.ending, true)) {
-      return SPILLWAY_ERROR(Code::kNotReady, "no trace is being written");
+      return SPILLWAY_ERROR(Code::kNotReady, "no trace is being written: begin one first");
     }
   }
   if (!stopped()) set_mode(Mode::kCount);

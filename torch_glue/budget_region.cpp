@@ -12,6 +12,7 @@
 
 #include <spillway/torch/budget.h>
 
+#include <algorithm>
 #include <atomic>
 
 namespace spillway {
@@ -19,27 +20,33 @@ namespace {
 
 std::atomic<bool> in_use{false};  // Python has an error of its own
 
+/// Activations of a step that needs more than it began with, in addition to that.
+Bytes activations_of(const BudgetShortage& shortage) {
+  return std::min(shortage.activations, saturating_sub(shortage.least, shortage.begin));
+}
+
 std::string text_of(const BudgetMiss& missed) {
-  const std::string smallest = readable(missed.shortage.least);
-  const std::string budget = "Spillway: a budget of " + std::to_string(missed.budget.count()) +
-                             " bytes (" + readable(missed.budget) + ") ";
-  const std::string device = " on GPU " + std::to_string(static_cast<int>(missed.device));
+  const BudgetShortage& need = missed.shortage;
+  const Bytes begin = std::min(need.begin, need.least);
+  const Bytes activations = activations_of(need);
+  const std::string budget = "Spillway: budget " + readable(missed.budget);
   const std::string step =
       "step " + std::to_string(missed.step) + " (first saved tensor: " + missed.shape + ")";
+  const std::string size = readable(need.least) + " (" + readable(begin) +
+                           " allocated before its first saved tensor, activations " +
+                           readable(activations) + ", other " +
+                           readable(need.least - begin - activations) + ") on GPU " +
+                           std::to_string(static_cast<int>(missed.device));
   if (missed.adapts) {
-    return budget + "was exceeded" + device + ": " + step + " needed " + smallest +
-           ". Later steps offload more where they can. Use a larger budget, a smaller batch or a "
-           "shorter sequence where no step may exceed it";
+    return budget + " was exceeded: " + step + " needed " + size +
+           ". Later steps offload more where they can. If no step may exceed it, use a larger "
+           "budget, a smaller batch or a shorter sequence";
   }
-  return budget + "is too small" + device +
-         ": with all of its activations offloaded or recomputed, " + step + " needs " +
-         (missed.shortage.lower_bound
-              ? "at least " + smallest + " (a lower bound: an optimizer's step may need more)"
-              : smallest) +
-         ", " + readable(missed.shortage.begin) +
-         " of which were allocated before it saved its first activation. Use a budget of " +
-         std::to_string(missed.shortage.least.count()) +
-         " bytes, a smaller batch or a shorter sequence, or over_budget_warns to go on";
+  return budget + " is too small: " + step + " needs " + (need.lower_bound ? "at least " : "") +
+         size + ", although all of its activations were offloaded or recomputed" +
+         (need.lower_bound ? ". This is a lower bound: an optimizer step may need more" : "") +
+         ". Use a smaller batch, a shorter sequence, a budget of " +
+         std::to_string(need.least.count()) + " bytes, or over_budget_warns to exceed the budget";
 }
 
 Budget budget_of(std::string_view text, const BudgetSettings& settings) {
@@ -53,10 +60,10 @@ Budget budget_of(std::string_view text, const BudgetSettings& settings) {
   budget.value().warns = settings.over_budget_warns;
   const std::uint64_t total = at::cuda::getDeviceProperties(current_device())->totalGlobalMem;
   TORCH_CHECK_VALUE(budget.value().bytes <= Bytes{total},
-                    "Spillway: budget: expected at most ",
-                    total,
-                    " bytes, what the GPU has, not ",
-                    text);
+                    "Spillway: budget ",
+                    text,
+                    " is more than the GPU has: expected at most ",
+                    readable(Bytes{total}));
   return budget.value();
 }
 
@@ -90,12 +97,16 @@ BudgetError::BudgetError(const std::string& text,
                          int device,
                          std::uint64_t budget,
                          std::uint64_t smallest,
-                         bool lower_bound)
+                         bool lower_bound,
+                         std::uint64_t begin,
+                         std::uint64_t activations)
     : std::runtime_error(text),
       device_(device),
       budget_(budget),
       smallest_(smallest),
-      lower_bound_(lower_bound) {}
+      lower_bound_(lower_bound),
+      begin_(begin),
+      activations_(activations) {}
 
 void throw_where_missed() {
   if (!in_use) return;
@@ -109,7 +120,9 @@ void throw_where_missed() {
                     static_cast<int>(missed->device),
                     missed->budget.count(),
                     missed->shortage.least.count(),
-                    missed->shortage.lower_bound);
+                    missed->shortage.lower_bound,
+                    std::min(missed->shortage.begin, missed->shortage.least).count(),
+                    activations_of(missed->shortage).count());
 }
 
 }  // namespace spillway

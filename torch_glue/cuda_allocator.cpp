@@ -184,7 +184,12 @@ void SpillwayAllocator::out_of_memory(c10::DeviceIndex index, size_t size, const
 }
 
 void SpillwayAllocator::raw_delete(void* at) {
-  TORCH_CHECK(release(at), "Spillway: ", at, " is no live memory of Spillway's allocator");
+  TORCH_CHECK(
+      release(at),
+      "Spillway: raw_delete(",
+      at,
+      "): the address is not that of an allocated block of Spillway's allocator. It was freed "
+      "before, or allocated by another allocator");
 }
 
 bool SpillwayAllocator::release(void* at) {
@@ -253,9 +258,9 @@ void SpillwayAllocator::init(int device_count) {
   TORCH_CHECK(device_count <= static_cast<int>(devices_.size()),
               "Spillway: ",
               device_count,
-              " devices, at most ",
+              " devices are visible, and at most ",
               devices_.size(),
-              " are supported");
+              " are supported: hide some with CUDA_VISIBLE_DEVICES");
   device_count_.store(device_count, std::memory_order_relaxed);
   initialized_.store(true, std::memory_order_release);
 }
@@ -296,12 +301,18 @@ void SpillwayAllocator::emptyCache(c10::MempoolId_t pool) {
 void* SpillwayAllocator::getBaseAllocation(void* at, size_t* size) {
   if (DeviceRuntime* const runtime = owner(at)) {
     const HeapBlockInfo block = runtime->heap().find(driver::DevicePtr(at));
-    TORCH_CHECK(block.allocated, "Spillway: ", at, " does not lie in a live block");
+    TORCH_CHECK(block.allocated,
+                "Spillway: getBaseAllocation(",
+                at,
+                "): the address is not in an allocated block: its block was freed");
     if (size != nullptr) *size = block.size.count();
     return block.at.raw();
   }
   const auto memory = provider_of(at);
-  TORCH_CHECK(memory, "Spillway: ", at, " was not allocated by Spillway's allocator");
+  TORCH_CHECK(memory,
+              "Spillway: getBaseAllocation(",
+              at,
+              "): the address is not in memory of Spillway's allocator");
   const auto [base, block] = memory->find(at);
   if (size != nullptr) *size = block.size.count();
   return base;
@@ -329,8 +340,10 @@ double SpillwayAllocator::getMemoryFraction(c10::DeviceIndex index) {
 }
 
 void SpillwayAllocator::setMemoryFraction(double fraction, c10::DeviceIndex index) {
-  TORCH_CHECK_VALUE(
-      fraction >= 0 && fraction <= 1, "Spillway: memory fraction ", fraction, " is outside [0, 1]");
+  TORCH_CHECK_VALUE(fraction >= 0 && fraction <= 1,
+                    "Spillway: memory fraction ",
+                    fraction,
+                    ": expected a number from 0 to 1");
   const auto total = static_cast<double>(getMemoryInfo(index).second);
   // A limit of zero bytes would mean none.
   const auto limit =

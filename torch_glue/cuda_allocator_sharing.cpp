@@ -11,9 +11,12 @@ namespace spillway {
 ccc::ShareableHandle SpillwayAllocator::shareIpcHandle(void* at) {
   DeviceRuntime* const runtime = owner(at);
   if (runtime == nullptr) {
-    TORCH_CHECK_NOT_IMPLEMENTED(false,
-                                "Spillway: only memory of Spillway's own heaps can be shared with "
-                                "other processes. Send tensor.clone() instead.");
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false,
+        "Spillway: the tensor at ",
+        at,
+        " cannot be shared with other processes: its memory is not in Spillway's heap. "
+        "Send tensor.clone() instead.");
   }
   auto place = runtime->exports().share(driver::DevicePtr(at));
   TORCH_CHECK_NOT_IMPLEMENTED(place.status().code() != Code::kInvalidArgument,

@@ -94,7 +94,7 @@ std::uint64_t memory_limit(int device, bool soft) {
   return device_at(device).limit(soft ? Limit::kSoft : Limit::kAbsolute).count();
 }
 
-/// The arguments of a BudgetError.
+/// The arguments of with_breakdown(), which returns those of a BudgetError.
 py::tuple as_tuple(const spillway::BudgetMiss& missed) {
   return py::make_tuple(static_cast<int>(missed.device),
                         missed.budget.count(),
@@ -102,7 +102,8 @@ py::tuple as_tuple(const spillway::BudgetMiss& missed) {
                         missed.shortage.lower_bound,
                         missed.shortage.begin.count(),
                         missed.step,
-                        missed.shape);
+                        missed.shape,
+                        missed.shortage.activations.count());
 }
 
 /// At the end of a backward pass, without the Python lock. If an optimizer step follows, its end
@@ -118,7 +119,8 @@ void report_budget_miss() {
     python.attr("warn")(as_tuple(*missed), missed->adapts);
     return;
   }
-  throw spillway::CarriedError(python.attr("BudgetError"), as_tuple(*missed));
+  throw spillway::CarriedError(python.attr("BudgetError"),
+                               python.attr("with_breakdown")(*as_tuple(*missed)));
 }
 
 /// The name of a parameter or buffer of an existing module.
@@ -189,9 +191,9 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
       py::arg("device"),
       py::arg("bytes"));
   module.def("budget_missed", [] { return spillway::Runtime::instance().budget_missed(); });
-  // Returns the missed budget once, if it is that of `entered`: the arguments of a BudgetError, and
-  // three flags. They are: it is only a warning; the step was the first with an optimizer step; the
-  // next step of its shape may meet the budget.
+  // Returns the missed budget once, if it is that of `entered`: the arguments of with_breakdown(),
+  // and three flags. They are: it is only a warning; the step was the first with an optimizer step;
+  // the next step of its shape may meet the budget.
   module.def(
       "take_budget_miss",
       [](const std::optional<spillway::Budget>& entered) -> py::object {

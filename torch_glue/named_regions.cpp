@@ -106,7 +106,7 @@ void range_pushed(const void* domain, const char* name) {
     if (entered.ok()) {
       id = entered.value();
     } else {
-      log("a range stays without its region: " + entered.status().message());
+      log("the region of a named range cannot be entered: " + entered.status().message());
     }
   }
   open_in(domain).push_back(id);

@@ -160,7 +160,10 @@ void define_tags(py::module_& module) {
   });
   module.def("current_tag", [] { return shown_tag(current_tag()); });
   module.def("tag_of", [](const py::handle& tensor) {
-    if (!THPVariable_Check(tensor.ptr())) throw py::type_error("expected a tensor");
+    if (!THPVariable_Check(tensor.ptr())) {
+      throw py::type_error("expected a torch.Tensor, not " +
+                           py::repr(py::type::of(tensor)).cast<std::string>());
+    }
     return shown_tag(tag_of(THPVariable_Unpack(tensor.ptr())));
   });
   module.def("tag_matches", &tag_matches, "pattern"_a, "path"_a);

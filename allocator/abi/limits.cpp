@@ -7,15 +7,14 @@ namespace {
 
 Status set_limit(int32_t device, int kind, uint64_t bytes) {
   if (kind != SPILLWAY_LIMIT_HARD && kind != SPILLWAY_LIMIT_SOFT) {
-    return SPILLWAY_ERROR(
-        Code::kInvalidArgument,
-        "spillway_set_limit: kind is SPILLWAY_LIMIT_HARD or SPILLWAY_LIMIT_SOFT, not " +
-            std::to_string(kind));
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "spillway_set_limit: kind is " + std::to_string(kind) +
+                              ": expected SPILLWAY_LIMIT_HARD or SPILLWAY_LIMIT_SOFT");
   }
   if (bytes == 0) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "spillway_set_limit: expected bytes above 0 and up to what the device "
-                          "has, or SPILLWAY_NO_LIMIT");
+                          "spillway_set_limit: bytes is 0: expected a size above 0 and at most the "
+                          "device's memory, or SPILLWAY_NO_LIMIT");
   }
   SPILLWAY_ASSIGN_OR_RETURN(DeviceRuntime* const runtime,
                             Runtime::instance().device(DeviceId{device}));

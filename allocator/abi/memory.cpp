@@ -22,7 +22,7 @@ Status allocate(int32_t device, uint64_t size, void* stream, void** block) {
   if (block == nullptr) {
     return SPILLWAY_ERROR(
         Code::kInvalidArgument,
-        "spillway_allocate: block is where the address goes and must not be null");
+        "spillway_allocate: block is null: pass a pointer to store the address in");
   }
   SPILLWAY_ASSIGN_OR_RETURN(DeviceRuntime* const runtime,
                             Runtime::instance().device(DeviceId{device}));
@@ -49,7 +49,9 @@ Status release(void* block) {
   SPILLWAY_ASSIGN_OR_RETURN(DeviceRuntime* const owner, owner_of("spillway_release", block));
   const driver::DevicePtr at(block);
   if (owner->heap().find(at).at != at) {
-    return not_ours("spillway_release", block, " lies inside a block, and is not its beginning");
+    return not_ours("spillway_release",
+                    block,
+                    " is inside a block: pass the address that spillway_allocate returned");
   }
   if (owner->free(at)) return {};
   return not_ours("spillway_release", block, " was released by another thread at the same time");

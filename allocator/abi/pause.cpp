@@ -7,15 +7,17 @@ namespace {
 
 Status pattern_of(const char* call, const char* pattern) {
   if (pattern != nullptr) return {};
-  return SPILLWAY_ERROR(Code::kInvalidArgument,
-                        std::string(call) + ": pattern must be a tag or a pattern of tags");
+  return SPILLWAY_ERROR(
+      Code::kInvalidArgument,
+      std::string(call) + ": pattern is null: pass a tag or a pattern such as \"model/*\"");
 }
 
 Status pause(const char* pattern, uint32_t flags, uint64_t* released) {
   SPILLWAY_RETURN_IF_ERROR(pattern_of("spillway_pause", pattern));
   if ((flags & ~static_cast<uint32_t>(SPILLWAY_PAUSE_DISCARD)) != 0) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "spillway_pause: flags are 0 or SPILLWAY_PAUSE_DISCARD");
+                          "spillway_pause: flags is " + std::to_string(flags) +
+                              ": expected 0 or SPILLWAY_PAUSE_DISCARD");
   }
   const bool discard = (flags & SPILLWAY_PAUSE_DISCARD) != 0;
   SPILLWAY_ASSIGN_OR_RETURN(

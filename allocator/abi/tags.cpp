@@ -7,7 +7,8 @@ namespace {
 
 Status push(const char* tag) {
   if (tag == nullptr) {
-    return SPILLWAY_ERROR(Code::kInvalidArgument, "spillway_tag_push: tag must be a path");
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "spillway_tag_push: tag is null: pass a path such as \"model/layer\"");
   }
   return push_tag(tag).status();
 }

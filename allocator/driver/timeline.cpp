@@ -20,7 +20,8 @@ bool is_gone(CUresult result) {
 
 Status no_stream(DeviceId device) {
   return SPILLWAY_ERROR(Code::kInvalidArgument,
-                        "this is no stream of device " + std::to_string(static_cast<int>(device)) +
+                        "the stream passed is not a stream of device " +
+                            std::to_string(static_cast<int>(device)) +
                             ": it was destroyed, belongs to another device, or never was a stream");
 }
 
@@ -31,9 +32,10 @@ Status outside_capture(const Api& api, Stream stream) {
   if (is_gone(result)) return no_stream(stream.device());
   SPILLWAY_RETURN_IF_ERROR(to_status(api, result, "cuStreamIsCapturing", __FILE__, __LINE__));
   if (capture == CU_STREAM_CAPTURE_STATUS_NONE) return {};
-  return SPILLWAY_ERROR(Code::kNotReady,
-                        "a stream is being captured into a graph: what is outside the graph can be "
-                        "marked and waited for when the capture has ended");
+  return SPILLWAY_ERROR(
+      Code::kNotReady,
+      "a stream is being captured into a CUDA graph: work outside the graph can be "
+      "recorded and waited for only after the capture ends");
 }
 
 }  // namespace

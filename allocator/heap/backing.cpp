@@ -55,7 +55,7 @@ Bytes Backing::most_of_a_chunk() const {
 
 Status Backing::map(Range where, Bytes most) {
   if (where.size > accounting_.room()) {
-    return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "the limit is reached");
+    return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "the memory limit is reached");
   }
   const driver::Api& api = *device_.api;
   const driver::CurrentDevice current(api, device_.context);

@@ -59,7 +59,8 @@ inline driver::DevicePtr Heap::State::hit(const RegionKey& key,
   // Checked before rounding, which overflows for sizes near 2^64.
   if (size > addresses.range_size()) {
     return heap.out_of_memory(
-        size, SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "more than twice the device's memory"));
+        size,
+        SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "which is more than twice the device's memory"));
   }
   const Bytes rounded{(size.count() + kUnit.count() - 1) & ~(kUnit.count() - 1)};
   const RegionKey key{
@@ -327,7 +328,9 @@ Result<Region*> Heap::State::region_for(const RegionKey& key) {
   }
   Region* const region = made.get();
   if (!regions.add(std::move(made), addresses.piece())) {
-    return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "there are too many streams and pools");
+    return SPILLWAY_ERROR(
+        Code::kOutOfDeviceMemory,
+        "the heap has no room for another pair of stream and memory pool: use fewer of them");
   }
   return region;
 }
@@ -345,7 +348,7 @@ Result<Heap::State::ByRegion> Heap::State::allocated_blocks(
     if (block == nullptr) {
       return SPILLWAY_ERROR(
           Code::kInvalidArgument,
-          std::to_string(at.address()) + " is not the start of a live block of this heap");
+          std::to_string(at.address()) + " is not the start of an allocated block of this heap");
     }
     found[region].push_back(block);
   }
@@ -359,7 +362,10 @@ Result<Bytes> Heap::evict(std::span<const driver::DevicePtr> blocks) {
     const RegionView region_lock(*region);
     const bool shared = std::any_of(
         of_region.begin(), of_region.end(), [](const Block* block) { return block->shared; });
-    if (shared) return SPILLWAY_ERROR(Code::kNotReady, "a block is shared with other processes");
+    if (shared)
+      return SPILLWAY_ERROR(
+          Code::kNotReady,
+          "a block is shared with other processes: it can be evicted after they have released it");
   }
   Bytes back;
   for (const auto& [region, of_region] : found) {

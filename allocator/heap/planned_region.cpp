@@ -102,7 +102,8 @@ Status PlannedRegion::map_next(Bytes requested) {
   const Request& next = requests_[next_];
   for (const Range& range : unmapped(next)) {
     if (backing_.is_stuck(range.begin)) {
-      return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "a planned place can have no memory");
+      return SPILLWAY_ERROR(Code::kOutOfDeviceMemory,
+                            "the memory of a planned allocation cannot be mapped");
     }
     SPILLWAY_RETURN_IF_ERROR(map(range, page_));
   }

@@ -91,7 +91,8 @@ Block* Region::any_settled(Bytes size) {
 Status Region::grow(Bytes size) {
   const auto growth = cheapest_growth(size);
   if (!growth) {
-    return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "the addresses of this stream are used up");
+    return SPILLWAY_ERROR(Code::kOutOfDeviceMemory,
+                          "the address range of this stream and memory pool is used up");
   }
   for (Block* const neighbour : {growth->left, growth->right}) {
     if (neighbour == nullptr || seen_to_pass(neighbour)) continue;
@@ -158,7 +159,8 @@ Result<Block*> Region::fresh(Bytes size, Bytes requested, TagId tag) {
     if (block->size >= whole && (gap == nullptr || block->at < gap->at)) gap = block;
   }
   if (gap == nullptr) {
-    return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "the addresses of this stream are used up");
+    return SPILLWAY_ERROR(Code::kOutOfDeviceMemory,
+                          "the address range of this stream and memory pool is used up");
   }
   const Range where{gap->at, whole};
   SPILLWAY_RETURN_IF_ERROR(map(where));

@@ -17,6 +17,17 @@ Bytes StepCurve::peak() const {
   return Bytes{most == allocated.end() ? 0 : *most};
 }
 
+Bytes StepCurve::saved_at_peak() const {
+  const auto peak = static_cast<std::size_t>(std::max_element(allocated.begin(), allocated.end()) -
+                                             allocated.begin());
+  std::uint64_t bytes = 0;
+  for (const Saved& each : saved) {
+    if (each.event > peak) break;
+    bytes = each.bytes;
+  }
+  return Bytes{bytes};
+}
+
 Bytes StepCurve::optimizer_phase_peak() const {
   std::uint64_t most = 0;
   for (std::size_t event = optimizer_begin; event < allocated.size(); ++event)
@@ -49,6 +60,7 @@ StepCurve AllocationCurve::end(bool with_optimizer_phase) {
   if (!on_.exchange(false)) return {};
   end_absences(curve_);
   watched_.clear();
+  saved_.clear();
   offloaded_.clear();
   if (curve_.allocated.size() > kMaxEvents) curve_ = {};
   if (optimizer_begin_ && !with_optimizer_phase && *optimizer_begin_ < curve_.allocated.size()) {
@@ -91,6 +103,10 @@ void AllocationCurve::died(std::uint64_t address, Bytes bytes) {
   if (!on()) return;
   // Blocks allocated before the step are part of its initial bytes.
   put(curve_.allocated.back() - std::min(curve_.allocated.back(), bytes.count()));
+  const auto saved = saved_.find(address);
+  if (saved == saved_.end()) return;
+  add_saved(-saved->second);
+  saved_.erase(saved);
   const auto watched = watched_.find(address);
   if (watched == watched_.end()) return;
   const auto offloaded = offloaded_.find(watched->second);
@@ -104,7 +120,17 @@ void AllocationCurve::settle(Bytes allocated) {
   if (on()) curve_.allocated.back() = allocated.count();
 }
 
-void AllocationCurve::watch(std::uint64_t step, std::uint64_t address, std::size_t storage) {
+void AllocationCurve::saved(std::uint64_t step, std::uint64_t address, Bytes bytes) {
+  const Lock lock(mutex_);
+  if (on() && step == step_)
+    add_saved(bytes.count() - std::exchange(saved_[address], bytes.count()));
+}
+
+void AllocationCurve::watch(std::uint64_t step,
+                            std::uint64_t address,
+                            std::size_t storage,
+                            Bytes bytes) {
+  saved(step, address, bytes);
   const Lock lock(mutex_);
   if (on() && step == step_) watched_[address] = storage;
 }
@@ -132,6 +158,12 @@ void AllocationCurve::computed(std::uint64_t step, std::size_t storage, std::siz
       *std::max_element(begin, curve_.allocated.end()) - curve_.allocated.back();
   if (curve_.besides.size() <= storage) curve_.besides.resize(storage + 1);
   curve_.besides[storage] = std::max(curve_.besides[storage], most);
+}
+
+void AllocationCurve::add_saved(std::uint64_t bytes) {
+  if (curve_.allocated.size() > kMaxEvents) return;
+  const std::uint64_t before = curve_.saved.empty() ? 0 : curve_.saved.back().bytes;
+  curve_.saved.push_back({curve_.allocated.size() - 1, before + bytes});
 }
 
 void AllocationCurve::change_offloaded(std::size_t storage, std::uint64_t bytes) {

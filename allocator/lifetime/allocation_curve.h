@@ -35,6 +35,12 @@ struct StepCurve {
     std::size_t product = kNoProduct;
   };
 
+  /// From that event on, `bytes` of storages that the step saved were on the device.
+  struct Saved {
+    std::size_t event = 0;
+    std::uint64_t bytes = 0;
+  };
+
   std::vector<std::uint64_t> allocated;  // bytes at each event
   /// First event of the optimizer phase, when all storages had been fetched or released;
   /// allocated.size() if that was not tracked.
@@ -44,8 +50,11 @@ struct StepCurve {
   /// By storage, as far as any was recomputed: peak bytes during its recomputation in addition to
   /// its result.
   std::vector<std::uint64_t> besides;
+  std::vector<Saved> saved;  // in order
 
   [[nodiscard]] Bytes peak() const;
+  /// Of the peak, bytes of storages that the step saved.
+  [[nodiscard]] Bytes saved_at_peak() const;
   [[nodiscard]] Bytes optimizer_phase_peak() const;
 };
 
@@ -71,9 +80,12 @@ class AllocationCurve {
   /// Sets the allocated bytes, for allocators that report sizes of blocks only afterwards.
   void settle(Bytes allocated);
 
-  /// The memory of offloadable storage `storage` of that step is the block at `address` from now
-  /// on; its free begins an absence.
-  void watch(std::uint64_t step, std::uint64_t address, std::size_t storage);
+  /// The block at `address` has `bytes` of a storage that this step saved, until it is freed.
+  void saved(std::uint64_t step, std::uint64_t address, Bytes bytes);
+
+  /// As saved(), for an offloadable storage of that step: the free of the block begins an absence
+  /// of `storage`.
+  void watch(std::uint64_t step, std::uint64_t address, std::size_t storage, Bytes bytes);
   /// The storage is on the device again, or unreferenced: its absence, if any, ends. It may have
   /// fewer bytes than before: `still_offloaded` of them are still offloaded.
   void present(std::uint64_t step, std::size_t storage, Bytes still_offloaded = Bytes{});
@@ -103,6 +115,8 @@ class AllocationCurve {
 
   void put(std::uint64_t allocated) SPILLWAY_REQUIRES(mutex_);
   void end_absences(StepCurve& curve) const SPILLWAY_REQUIRES(mutex_);
+  /// Records that saved storages have that many bytes more (fewer: modulo 2^64) on the device.
+  void add_saved(std::uint64_t bytes) SPILLWAY_REQUIRES(mutex_);
   /// Changes the offloaded bytes of the storage from the last event on.
   void change_offloaded(std::size_t storage, std::uint64_t bytes) SPILLWAY_REQUIRES(mutex_);
 
@@ -112,6 +126,7 @@ class AllocationCurve {
   StepCurve curve_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<std::size_t> optimizer_begin_ SPILLWAY_GUARDED_BY(mutex_);
   std::unordered_map<std::uint64_t, std::size_t> watched_ SPILLWAY_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint64_t, std::uint64_t> saved_ SPILLWAY_GUARDED_BY(mutex_);
   std::unordered_map<std::size_t, Offloaded> offloaded_ SPILLWAY_GUARDED_BY(mutex_);
 };
 

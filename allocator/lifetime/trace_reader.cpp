@@ -35,7 +35,8 @@ class Reader {
   }
 
   Status header() {
-    if (bytes_.substr(0, wire::kMagic.size()) != wire::kMagic) return wrong("this is no trace");
+    if (bytes_.substr(0, wire::kMagic.size()) != wire::kMagic)
+      return wrong("this is not a Spillway trace");
     at_ = wire::kMagic.size();
     bool whole = true;
     std::uint64_t version = 0;

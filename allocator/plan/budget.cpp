@@ -61,7 +61,7 @@ std::string Budget::text() const {
   } else if (share > 0) {
     text += to_text(share * 100) + " % of the GPU";
   } else {
-    text += std::to_string(bytes.count()) + " bytes";
+    text += std::to_string(bytes.count()) + " bytes (" + readable(bytes) + ")";
   }
   if (warns) text += " (over_budget=warn)";
   if (slowdown > 0) text += " in " + to_text(slowdown) + " times the time";

@@ -21,7 +21,8 @@ namespace spillway {
 /// The budget that a step would have needed.
 struct BudgetShortage {
   Bytes least;
-  Bytes begin;  // allocated when the step began
+  Bytes begin;        // allocated when the step began
+  Bytes activations;  // storages that it saved, on the device at its peak
   /// A later step may need more: no optimizer step has been observed after this one, or after one
   /// that began with the same allocated bytes.
   bool lower_bound = false;

@@ -45,7 +45,8 @@ bool BudgetChooser::exceeds(Bytes peak) const {
 
 std::optional<BudgetShortage> BudgetChooser::excess(const StepCurve& curve) const {
   if (curve.allocated.empty() || !exceeds(curve.peak())) return std::nullopt;
-  return BudgetShortage{needed_with(curve.peak()), Bytes{curve.allocated.front()}};
+  return BudgetShortage{
+      needed_with(curve.peak()), Bytes{curve.allocated.front()}, curve.saved_at_peak()};
 }
 
 /// No plan needs less than this one.
@@ -87,7 +88,8 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
   const Bytes begin{curve.allocated.front()};
   const bool known = optimized_begin_ == begin;
   const Bytes needed = known ? std::max(peak, optimized_peak_) : peak;
-  return BudgetShortage{smallest_for(needed, curve), begin, !known && !optimized};
+  return BudgetShortage{
+      smallest_for(needed, curve), begin, curve.saved_at_peak(), !known && !optimized};
 }
 
 /// The budget for steps that need that many allocated bytes. Assumes that later steps reserve as

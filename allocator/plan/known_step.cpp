@@ -85,8 +85,9 @@ Status check_known(const KnownStep& step) {
   if (wrong == nullptr) wrong = wrong_with(step.recorded, storages);
   if (wrong == nullptr && step.times) wrong = wrong_with(*step.times, storages);
   if (wrong == nullptr) return {};
-  return SPILLWAY_ERROR(Code::kInvalidArgument,
-                        "no step can have recorded this: its " + std::string(wrong) + " are wrong");
+  return SPILLWAY_ERROR(
+      Code::kInvalidArgument,
+      "the recorded step is invalid: its " + std::string(wrong) + " are inconsistent");
 }
 
 }  // namespace spillway

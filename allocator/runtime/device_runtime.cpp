@@ -95,11 +95,12 @@ bool DeviceRuntime::free(driver::DevicePtr at) {
 Status DeviceRuntime::set_limit(Limit which, Bytes limit) {
   SPILLWAY_ASSIGN_OR_RETURN(const driver::MemoryInfo memory, driver::memory_info(device_));
   if (limit > memory.total) {
-    return SPILLWAY_ERROR(
-        Code::kInvalidArgument,
-        "memory limit " + std::to_string(limit.count()) + ": expected a size above 0 and up to " +
-            std::to_string(memory.total.count()) + " bytes (" + readable(memory.total) +
-            "), what device " + std::to_string(static_cast<int>(device_.id)) + " has");
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "memory limit " + readable(limit) + " is more than device " +
+                              std::to_string(static_cast<int>(device_.id)) +
+                              " has: expected a size above 0 and at most " +
+                              readable(memory.total) + " (" + std::to_string(memory.total.count()) +
+                              " bytes)");
   }
   const Lock lock(limits_mutex_);
   limits_.at(static_cast<std::size_t>(which)) = limit;
@@ -142,7 +143,8 @@ Status DeviceRuntime::start_recording(const std::string& path, std::size_t most)
 Status DeviceRuntime::record_use(driver::DevicePtr at, driver::Stream stream) {
   SPILLWAY_RETURN_IF_ERROR(heap_->check_stream(stream));
   if (heap_->record_use(at, stream)) return {};
-  return SPILLWAY_ERROR(Code::kInvalidArgument, "no live block of Spillway's is there");
+  return SPILLWAY_ERROR(Code::kInvalidArgument,
+                        "the address is not in an allocated block of Spillway's heap");
 }
 
 Status DeviceRuntime::enable_peer(DeviceId peer) {

@@ -134,7 +134,8 @@ Result<std::vector<TagId>> DeviceRuntime::evict_for(Bytes size) {
   const std::vector<TagId> tags =
       enough(std::move(offloadable), std::max(missing(size), heap_->granularity()));
   if (tags.empty()) {
-    return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "what may be paused does not hold enough");
+    return SPILLWAY_ERROR(Code::kOutOfDeviceMemory,
+                          "the tags whose eviction is allowed hold less than is missing");
   }
   SPILLWAY_ASSIGN_OR_RETURN(PauseManager::Blocks blocks,
                             pauses_->begin_pause(tags, Contents::kKept));

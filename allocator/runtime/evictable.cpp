@@ -19,9 +19,10 @@ bool remove_one(std::vector<std::string>& patterns, std::string_view pattern) {
 
 Status Evictable::allow(std::string_view pattern) {
   if (pattern.empty()) {
-    return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "memory without a tag cannot be paused: nothing has said when it is not "
-                          "used; give it a tag");
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        "eviction of \"\": memory without a tag cannot be evicted, because Spillway does "
+        "not know when it is unused: allocate it under a tag");
   }
   const Lock lock(mutex_);
   allowed_.emplace_back(pattern);
@@ -32,7 +33,8 @@ Status Evictable::forbid(std::string_view pattern) {
   const Lock lock(mutex_);
   if (remove_one(allowed_, pattern)) return {};
   return SPILLWAY_ERROR(Code::kNotReady,
-                        "eviction of \"" + std::string(pattern) + "\" was not allowed before");
+                        "eviction of \"" + std::string(pattern) +
+                            "\" is not allowed at present: allow it before forbidding it");
 }
 
 void Evictable::pin(std::string_view pattern) {

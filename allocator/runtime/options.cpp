@@ -14,11 +14,13 @@ Result<Bytes> budget(const char* name, Bytes most) {
   SPILLWAY_ASSIGN_OR_RETURN(const auto given, env::size(name));
   if (!given) return Bytes{};
   if (!given->zero() && *given <= most) return *given;
-  return SPILLWAY_ERROR(Code::kInvalidArgument,
-                        std::string(name) + '=' + std::to_string(given->count()) +
-                            ": expected a size above 0 and up to " + std::to_string(most.count()) +
-                            ", what there is for it on this machine. To pin nothing, offload "
-                            "nothing; without the setting there is no budget but the machine's");
+  return SPILLWAY_ERROR(
+      Code::kInvalidArgument,
+      std::string(name) + '=' + std::to_string(given->count()) +
+          ": expected a size above 0 and at most " + std::to_string(most.count()) + " bytes (" +
+          readable(most) +
+          "), the memory of this machine that may be pinned. To pin nothing, do not offload; "
+          "unset it to be limited by the machine alone");
 }
 
 }  // namespace
@@ -37,8 +39,8 @@ Result<RuntimeOptions> RuntimeOptions::from_environment() {
   SPILLWAY_ASSIGN_OR_RETURN(const auto limit, env::size("SPILLWAY_MEMORY_LIMIT"));
   if (limit && limit->zero()) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "SPILLWAY_MEMORY_LIMIT=0: expected a size above 0 and up to what the "
-                          "device has; without the setting that is the limit");
+                          "SPILLWAY_MEMORY_LIMIT=0: expected a size above 0 and at most the "
+                          "device's memory; unset it for no other limit");
   }
   options.memory_limit = limit.value_or(Bytes{});
   return options;

@@ -37,9 +37,10 @@ std::set<TagId> live_tags(Heap& heap) {
 /// Errors: kInvalidArgument for the empty pattern, which matches only untagged memory.
 Status named(const std::string& pattern) {
   if (!pattern.empty()) return {};
-  return SPILLWAY_ERROR(Code::kInvalidArgument,
-                        "memory without a tag is not paused, because nothing has said when it is "
-                        "not used: name a tag, or \"*\" for all that has one");
+  return SPILLWAY_ERROR(
+      Code::kInvalidArgument,
+      "pattern \"\": memory without a tag cannot be paused, because Spillway does not "
+      "know when it is unused: pass a tag, or \"*\" for all tagged memory");
 }
 
 PauseReport report_of(const std::vector<Part>& parts) {
@@ -66,14 +67,15 @@ Status Runtime::nothing_under(const std::vector<std::string>& patterns,
   for (DeviceRuntime* const device : made_devices())
     tags.merge(live_tags(device->heap()));
   if (!matching(patterns, tags).empty()) {
-    return SPILLWAY_ERROR(Code::kNotReady, "everything under " + asked + " is " + otherwise);
+    return SPILLWAY_ERROR(Code::kNotReady,
+                          "all memory with tags that match " + asked + " is " + otherwise);
   }
   std::string others;
   for (const TagId tag : tags)
     others += (others.empty() ? "\"" : ", \"") + tag_name(tag) + "\"";
   return SPILLWAY_ERROR(Code::kInvalidArgument,
-                        "no memory of Spillway's is under " + asked +
-                            "; tags that hold some: " + (others.empty() ? "none" : others));
+                        "no memory of Spillway's heap has a tag that matches " + asked +
+                            "; tags with memory: " + (others.empty() ? "none" : others));
 }
 
 Result<PauseReport> Runtime::pause(const std::vector<PauseRequest>& requests) {
@@ -142,7 +144,7 @@ Result<PauseReport> Runtime::resume_locked(const std::vector<std::string>& patte
   }
   const PauseReport report = report_of(parts);
   if (report.blocks == 0) {
-    return nothing_under(patterns, "on the device: there is nothing to resume");
+    return nothing_under(patterns, "on the device already, so there is nothing to resume");
   }
 
   // No call below may fail.
@@ -169,9 +171,10 @@ Result<PauseReport> Runtime::enter_resident(const std::string& pattern) {
 Status Runtime::usable() const {
   SPILLWAY_RETURN_IF_ERROR(settings_);
   if (!in_forked_child()) return {};
-  return SPILLWAY_ERROR(
-      Code::kNotReady,
-      "this process was forked from one that uses Spillway: its memory cannot be moved from here");
+  return SPILLWAY_ERROR(Code::kNotReady,
+                        "this process was forked from one that uses Spillway: its memory cannot be "
+                        "paused or resumed here. "
+                        "Do it in the parent, or start the process with spawn");
 }
 
 }  // namespace spillway

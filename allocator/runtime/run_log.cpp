@@ -55,16 +55,18 @@ Status RunLog::start(const Options& options) {
   auto fresh = std::make_unique<RunLogState>();
   const auto blocks = allocated_blocks();
   const Lock lock(mutex_);
-  if (on()) return SPILLWAY_ERROR(Code::kNotReady, "this process writes a run log already");
+  if (on())
+    return SPILLWAY_ERROR(Code::kNotReady,
+                          "a run log is already being written by this process: end it first");
   if (!options.page.empty()) SPILLWAY_RETURN_IF_ERROR(fresh->page.open(options.page));
   if (!options.log.empty()) {
     fresh->file = File(::open(options.log.c_str(),
                               O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC | O_NOFOLLOW,
                               0600));
     if (!fresh->file.open()) {
-      return SPILLWAY_ERROR(
-          Code::kInvalidArgument,
-          options.log + ": cannot be made: " + std::generic_category().message(errno));
+      return SPILLWAY_ERROR(Code::kInvalidArgument,
+                            options.log + ": the run log cannot be created: " +
+                                std::generic_category().message(errno));
     }
     fresh->detailed = true;
     fresh->text = options.about + "\n";

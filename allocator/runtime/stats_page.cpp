@@ -18,7 +18,7 @@ namespace {
 Status cannot(const std::string& path, int error) {
   return SPILLWAY_ERROR(
       Code::kInvalidArgument,
-      path + ": the statistics page cannot be made: " + std::generic_category().message(error));
+      path + ": the statistics page cannot be created: " + std::generic_category().message(error));
 }
 
 }  // namespace

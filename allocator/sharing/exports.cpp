@@ -53,7 +53,11 @@ Result<Exports::Export> Exports::make(driver::DevicePtr at) {
   }
   SPILLWAY_ASSIGN_OR_RETURN(SharedMemory memory, heap_.share(at));
   if (memory.pieces.size() > MemoryHandle::kMaxPieces) {
-    return SPILLWAY_ERROR(Code::kInvalidArgument, "a block in this many pieces cannot be shared");
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "a block of " + std::to_string(memory.pieces.size()) +
+                              " pieces of device memory cannot be shared: at most " +
+                              std::to_string(MemoryHandle::kMaxPieces) +
+                              " fit into a handle. Copy it first");
   }
   MemoryHandle handle{getpid(), proof.number(), *started, next_serial(), {}};
   for (const SharedMemory::Piece& piece : memory.pieces)

@@ -47,7 +47,7 @@ T take(std::string_view& from) {
 
 Status wrong(const char* what) {
   return SPILLWAY_ERROR(Code::kInvalidArgument,
-                        std::string("this is no handle of shared memory: ") + what);
+                        std::string("not a handle of shared memory: ") + what);
 }
 
 }  // namespace
@@ -72,7 +72,7 @@ Result<MemoryHandle> MemoryHandle::read(std::string_view bytes) {
   if (bytes.size() < kMagic.size() ||
       std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
     return wrong(
-        "Spillway's allocator did not make it (sender and receiver must both call "
+        "it does not come from Spillway's allocator (sender and receiver must both call "
         "spillway.use_allocator())");
   }
   if (bytes.size() < sizeof(Header)) return wrong("it is too short");

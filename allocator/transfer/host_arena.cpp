@@ -232,8 +232,9 @@ HostArena::~HostArena() {
 
 Result<HostSlot> HostArena::take(Bytes size) {
   if (size > kNoMachineHasThis) {
-    return SPILLWAY_ERROR(Code::kOutOfHostMemory,
-                          std::to_string(size.count()) + " bytes: no machine has that much");
+    return SPILLWAY_ERROR(
+        Code::kOutOfHostMemory,
+        readable(size) + " of host memory cannot be allocated: no machine has that much");
   }
   const Bytes room = rounded(size);
   const Lock lock(state_->mutex);

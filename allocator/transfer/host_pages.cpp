@@ -34,11 +34,10 @@ constexpr int kPopulateWrite = 23;
 constexpr int kPreferredNode = 1;
 
 Status refused(Bytes size, int error) {
-  return SPILLWAY_ERROR(
-      Code::kOutOfHostMemory,
-      "the machine has no " + std::to_string(size.count()) +
-          " bytes of host memory left: " + std::generic_category().message(error) +
-          (error == ENOMEM ? address_space_limit() : std::string()));
+  return SPILLWAY_ERROR(Code::kOutOfHostMemory,
+                        readable(size) + " of host memory cannot be allocated: " +
+                            std::generic_category().message(error) +
+                            (error == ENOMEM ? address_space_limit() : std::string()));
 }
 
 bool gives_transparent_huge_pages() {

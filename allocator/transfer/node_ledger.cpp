@@ -158,14 +158,14 @@ Result<OpenLedger> OpenLedger::open(const std::string& path, std::atomic<bool>& 
       path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, S_IRUSR | S_IWUSR)));
   // With O_NOFOLLOW, ELOOP means a symbolic link.
   if (!ledger.file_.open() && (errno == ELOOP || errno == EISDIR || errno == ENXIO)) {
-    return distrusted(path, "it is no plain file of its own");
+    return distrusted(path, "it is not a regular file with one link");
   }
   if (!ledger.file_.open()) return failed(path, "opened", errno);
 
   struct stat about {};
 
   if (fstat(ledger.file_.number(), &about) != 0 || !S_ISREG(about.st_mode) || about.st_nlink != 1) {
-    return distrusted(path, "it is no plain file of its own");
+    return distrusted(path, "it is not a regular file with one link");
   }
   if (about.st_uid != geteuid()) return distrusted(path, "it belongs to another owner");
   if ((about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
@@ -207,7 +207,7 @@ Status OpenLedger::read(const std::string& path) {
   const ssize_t count = pread(file_.number(), bytes.data(), bytes.size(), 0);
   if (count < 0) return failed(path, "read", errno);
   if (count != sizeof(Content)) {
-    return distrusted(path, "it has not the size of one");
+    return distrusted(path, "it has another size than such a file");
   }
   std::copy_n(bytes.data(), sizeof(Content), reinterpret_cast<char*>(&content_));
   Entry& head = content_.head;
@@ -247,16 +247,17 @@ Status NodeLedger::charge(Bytes size, Bytes limit) {
   // A value above any machine's memory would be invalid for the next reader.
   if (size > kNoMachineHasThis || total + size > std::min(limit, kNoMachineHasThis)) {
     return SPILLWAY_ERROR(Code::kOutOfHostMemory,
-                          std::to_string(total.count()) +
-                              " are pinned by all processes of this machine, and "
+                          readable(total) +
+                              " are pinned by the processes of this machine, and "
                               "SPILLWAY_NODE_PINNED_LIMIT is " +
-                              std::to_string(limit.count()));
+                              readable(limit) + ": raise or unset it");
   }
   Entry* const own = ledger.own();
   if (own == nullptr) {
-    return SPILLWAY_ERROR(
-        Code::kOutOfHostMemory,
-        path_ + " has no place for another process: it holds " + std::to_string(kEntries));
+    return SPILLWAY_ERROR(Code::kOutOfHostMemory,
+                          path_ + " has no entry left for this process: it holds " +
+                              std::to_string(kEntries) +
+                              " processes that pin memory. Remove the file when no job runs");
   }
   const int error = ledger.write(*own, Bytes{own->bytes} + size);
   return error == 0 ? Status() : failed(path_, "written", error);

@@ -43,8 +43,7 @@ Result<HostPages> make(const driver::Device& device, int node, Bytes size) {
 std::string locked_memory() {
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
-  return "; RLIMIT_MEMLOCK (ulimit -l) lets this process lock " + std::to_string(limit.rlim_cur) +
-         " bytes";
+  return "; RLIMIT_MEMLOCK (ulimit -l) lets this process lock " + readable(Bytes{limit.rlim_cur});
 }
 
 }  // namespace
@@ -118,9 +117,8 @@ void PinnedPieces::remove(std::byte* piece) {
 
 Status PinnedPieces::refuse(PinRefusal why, Bytes size, const std::string& text) {
   ++refusals_.at(static_cast<std::size_t>(why));
-  return SPILLWAY_ERROR(
-      Code::kOutOfHostMemory,
-      "no pinned host memory for " + std::to_string(size.count()) + " bytes: " + text);
+  return SPILLWAY_ERROR(Code::kOutOfHostMemory,
+                        readable(size) + " of host memory cannot be pinned: " + text);
 }
 
 Status PinnedPieces::charge(Bytes size) {
@@ -130,16 +128,16 @@ Status PinnedPieces::charge(Bytes size) {
   if (!options_.limit.zero() && registered_ + size > options_.limit) {
     return refuse(PinRefusal::kLimit,
                   size,
-                  std::to_string(registered_.count()) +
-                      " are pinned and SPILLWAY_PINNED_LIMIT is " +
-                      std::to_string(options_.limit.count()));
+                  readable(registered_) +
+                      " are pinned by this process already, and SPILLWAY_PINNED_LIMIT is " +
+                      readable(options_.limit) + ": raise or unset it");
   }
   if (const HostRoom room = host_room(options_.root);
       size > room.left && !driver::moves_no_bytes()) {
     return refuse(PinRefusal::kMachine,
                   size,
-                  "of the memory that the machine and the control groups of this process allow, " +
-                      std::to_string(room.left.count()) + " may still be pinned");
+                  "the machine and the control groups of this process leave room for " +
+                      readable(room.left) + ". Offload less, or free host memory");
   }
   if (!options_.node_limit.zero()) {
     if (const Status status = ledger_.charge(size, options_.node_limit); !status.ok()) {

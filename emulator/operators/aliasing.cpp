@@ -183,12 +183,21 @@ std::vector<Place> Aliases::places() const {
 }
 
 void Aliases::fill_again(c10::ArrayRef<Place> places) const {
-  TORCH_CHECK(
-      places.size() == fresh_.size(), name_, " gave other results than when it was captured");
+  TORCH_CHECK(places.size() == fresh_.size(),
+              name_,
+              " returned ",
+              fresh_.size(),
+              " tensors in a replay, and ",
+              places.size(),
+              " when it was captured: its outputs must not depend on values");
   for (size_t i = 0; i < places.size(); ++i) {
     TORCH_CHECK(places[i].bytes == fresh_[i].host.nbytes(),
                 name_,
-                " gave results of another size than when it was captured");
+                " returned ",
+                fresh_[i].host.nbytes(),
+                " bytes in a replay, and ",
+                places[i].bytes,
+                " when it was captured: its sizes must not depend on values");
   }
   for (size_t i = 0; i < places.size(); ++i) {
     if (places[i].bytes != 0) {

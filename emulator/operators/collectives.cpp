@@ -44,7 +44,9 @@ struct Scaled {
                        ": NCCL scales half, bfloat16, float and double only");
       const auto* scale =
           static_cast<const c10d::NCCLPreMulSumSupplement*>(asked->supplement_.get());
-      TORCH_CHECK(scale != nullptr, "PREMUL_SUM has no factor: make it by _make_nccl_premul_sum");
+      TORCH_CHECK(
+          scale != nullptr,
+          "PREMUL_SUM has no factor: create the operation with _make_nccl_premul_sum(factor)");
       factor = scale->tensor_factor.defined()
                    ? scale->tensor_factor.to(like.options()).reshape({})
                    : at::scalar_tensor(scale->double_factor, like.options());
@@ -281,7 +283,12 @@ WorkPtr reduce_scatter_coalesced(at::TensorList outputs,
                                  const Reduction& reduction,
                                  bool async,
                                  int64_t timeout) {
-  TORCH_CHECK(outputs.size() == inputs.size(), "as many outputs as inputs are needed");
+  TORCH_CHECK(outputs.size() == inputs.size(),
+              "reduce_scatter_coalesced: ",
+              outputs.size(),
+              " outputs for ",
+              inputs.size(),
+              " inputs: pass one output for each input");
   std::vector<WorkPtr> parts;
   for (size_t i = 0; i < outputs.size(); ++i) {
     at::Tensor output = outputs[i];
@@ -296,7 +303,12 @@ WorkPtr allgather_coalesced(at::TensorList outputs,
                             at::TensorList inputs,
                             const Group& group,
                             bool async) {
-  TORCH_CHECK(outputs.size() == inputs.size(), "as many outputs as inputs are needed");
+  TORCH_CHECK(outputs.size() == inputs.size(),
+              "allgather_coalesced: ",
+              outputs.size(),
+              " outputs for ",
+              inputs.size(),
+              " inputs: pass one output for each input");
   const at::AutoDispatchBelowADInplaceOrView below;
   c10d::AllgatherOptions options;
   options.asyncOp = async;

@@ -82,9 +82,9 @@ void ForeachCopyKernel::operator()(const c10::OperatorHandle&,
   TORCH_CHECK(to.size() == from.size(),
               "_foreach_copy_: ",
               to.size(),
-              " tensors, but ",
+              " destinations for ",
               from.size(),
-              " sources");
+              " sources: pass one for each");
   const at::AutoDispatchBelowADInplaceOrView below;
   for (size_t i = 0; i < to.size(); ++i)
     to[i].copy_(from[i], non_blocking);

@@ -220,9 +220,9 @@ bool EmulatedKernel::estimate(const Call& call, c10::Stack& results) const {
   TORCH_CHECK_NOT_IMPLEMENTED(
       known,
       name_,
-      " has no shapes without values, and its ",
-      largest,
-      " bytes are too many to compute: use spillway emulate, or ",
+      ": its shapes depend on values, and its ",
+      largest >> 20U,
+      " MiB are more than a dry run computes: use spillway emulate, or ",
       assumption_for(name_).empty() ? "use another operator" : "say what to assume: --assume ",
       assumption_for(name_));
   const bool captured = runtime.capturing(call.stream) != 0;

@@ -16,7 +16,7 @@ from spillway.statistics import Stats
 _T = TypeVar("_T")
 
 _Report = dict[str, int]
-_BudgetMiss = tuple[int, int, int, bool, int, int, str]
+_BudgetMiss = tuple[int, int, int, bool, int, int, str, int]
 
 class Glue:
     """The native module's functions and classes."""

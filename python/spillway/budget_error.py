@@ -8,17 +8,26 @@ from typing import TYPE_CHECKING, Any
 
 from spillway._living import living
 from spillway._load import glue
+from spillway._memory_breakdown import MemoryBreakdown, budget_text, size_text
+from spillway.model_state import state_by_class
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["BudgetError", "optimizers_to_step", "raise_where_missed", "say_lower_bound", "warn"]
+__all__ = [
+    "BudgetError",
+    "optimizers_to_step",
+    "raise_where_missed",
+    "say_lower_bound",
+    "warn",
+    "with_breakdown",
+]
 
 
 class BudgetError(RuntimeError):
     """A step exceeded its budget although all of its activations were offloaded or recomputed.
 
-    The step has run to its end, beyond the budget, where the GPU had room: parameters, gradients and
+    The step has completed, beyond the budget, where the GPU had room: parameters, gradients and
     optimizer states are those of a whole step.
 
     Attributes:
@@ -33,6 +42,8 @@ class BudgetError(RuntimeError):
             optimizer states, mostly, which Spillway does not offload.
         step: the number of the step in this process, from 1.
         shape: the shape of the first tensor that the step saved for backward, such as ``"[8, 1024]"``.
+        breakdown: `smallest` by class of memory, or None if it is unknown.
+        capacity: the GPU's memory in bytes, or 0 if it is unknown.
     """
 
     def __init__(
@@ -44,8 +55,10 @@ class BudgetError(RuntimeError):
         begin: int = 0,
         step: int = 0,
         shape: str = "",
+        breakdown: MemoryBreakdown | None = None,
+        capacity: int = 0,
     ) -> None:
-        super().__init__(device, budget, smallest, lower_bound, begin, step, shape)
+        super().__init__(device, budget, smallest, lower_bound, begin, step, shape, breakdown, capacity)
         self.device = device
         self.budget = budget
         self.smallest = smallest
@@ -53,45 +66,73 @@ class BudgetError(RuntimeError):
         self.begin = begin
         self.step = step
         self.shape = shape
+        self.breakdown = breakdown
+        self.capacity = capacity
 
     def __str__(self) -> str:
-        need, least = f"needs {_mib(self.smallest)}", ""
-        if self.lower_bound:
-            least = "at least "
-            need = (
-                f"needs at least {_mib(self.smallest)} (a lower bound: an optimizer's step, and the states "
-                "that it keeps, may need more)"
+        least = "at least " if self.lower_bound else ""
+        larger = ""
+        if not self.capacity or self.smallest <= self.capacity:
+            larger = f"--budget {budget_text(self.smallest)}{' or more' if least else ''}, "
+        bound = ""
+        if least:
+            bound = (
+                ". This is a lower bound: an optimizer's step, and the states that it keeps, may need more"
             )
         return (
-            f"budget={self.budget} ({_mib(self.budget)}) is too small on GPU {self.device}: with all of its "
-            f"activations offloaded or recomputed, {self._which()} {need}, {_mib(self.begin)} of which were "
-            "allocated before it saved its first activation (parameters, gradients, optimizer states). Use a "
-            f"budget of {least}{self.smallest} bytes, a smaller batch or a shorter sequence, or "
-            "over_budget='warn' (--over-budget warn) to go on beyond the budget"
+            f"budget {size_text(self.budget)} is too small: {self._which()} needs {least}"
+            f"{self._need()} on GPU {self.device}, although all of its activations were offloaded or "
+            f"recomputed{bound}. Use a smaller batch, a shorter sequence, {larger}or --over-budget warn "
+            "(over_budget='warn') to exceed the budget"
         )
 
     def excess(self) -> str:
         """The text where later steps may meet the budget; `smallest` is what the step needed."""
         return (
-            f"budget={self.budget} ({_mib(self.budget)}) was exceeded on GPU {self.device}: {self._which()} "
-            f"needed {_mib(self.smallest)}. Later steps offload more where they can. Use a larger budget, a "
-            "smaller batch or a shorter sequence where no step may exceed it"
+            f"budget {size_text(self.budget)} was exceeded: {self._which()} needed {self._need()} on GPU "
+            f"{self.device}. Later steps offload more where they can. If no step may exceed it, use a larger "
+            "budget, a smaller batch or a shorter sequence"
         )
 
     def _which(self) -> str:
         return f"step {self.step}" + (f" (first saved tensor: {self.shape})" if self.shape else "")
 
+    def _need(self) -> str:
+        need = size_text(self.smallest)
+        if self.breakdown is None:
+            return need
+        begin = ""
+        if self.breakdown.parameters is None:
+            begin = f"; {size_text(self.begin)} were allocated before its first activation"
+        return f"{need} ({self.breakdown}{begin})"
 
-def _mib(size: int) -> str:
-    return f"{size / 2**20:,.1f} MiB" if size < 2**30 else f"{size / 2**30:,.2f} GiB"
+
+def with_breakdown(
+    device: int,
+    budget: int,
+    smallest: int,
+    lower_bound: bool,
+    begin: int,
+    step: int,
+    shape: str,
+    activations: int,
+) -> tuple[Any, ...]:
+    """The arguments of a BudgetError, with the classes of memory as they are now."""
+    import torch
+    from torch.optim import Optimizer
+
+    state = state_by_class(living(Optimizer)).get(device)
+    breakdown = MemoryBreakdown.of(smallest, state, activations)
+    capacity = torch.cuda.get_device_properties(device).total_memory
+    return device, budget, smallest, lower_bound, begin, step, shape, breakdown, capacity
 
 
 def warn(missed: tuple[Any, ...], adapts: bool) -> None:
     """Warns of a step that exceeded its budget.
 
-    ``missed``: the arguments of a BudgetError. ``adapts``: later steps of its shape may meet the budget.
+    ``missed``: the arguments of with_breakdown(). ``adapts``: later steps of its shape may meet the budget.
     """
-    error = BudgetError(*missed)
+    error = BudgetError(*with_breakdown(*missed))
     text = error.excess() if adapts else str(error)
     warnings.warn(text, RuntimeWarning, stacklevel=3)
 
@@ -105,17 +146,16 @@ def raise_where_missed(entered: Any = None, optimized: bool = False) -> None:
     """
     if entered is not None and glue().budget_missed() and optimizers_to_step():
         return
-    missed = glue().take_budget_miss(entered)
-    if missed is None:
+    taken = glue().take_budget_miss(entered)
+    if taken is None:
         return
-    (device, budget, smallest, lower_bound, begin, step, shape), only_warns, is_first, adapts = missed
+    missed, only_warns, is_first, adapts = taken
+    if is_first or _others_may_need_more():
+        missed = (*missed[:3], True, *missed[4:])  # a lower bound
     # The next step has the optimizer's states, and names a budget for all steps.
-    only_warns = only_warns or (optimized and is_first)
-    lower_bound = lower_bound or is_first or _others_may_need_more()
-    arguments = (device, budget, smallest, lower_bound, begin, step, shape)
-    if only_warns:
-        return warn(arguments, adapts)
-    raise BudgetError(*arguments)
+    if only_warns or (optimized and is_first):
+        return warn(missed, adapts)
+    raise BudgetError(*with_breakdown(*missed))
 
 
 def optimizers_to_step() -> int:

@@ -87,8 +87,7 @@ TEST_F(LimitsTest, WhatIsNoLimitIsRefusedWithTheRange) {
   EXPECT_EQ(spillway_set_limit(0, 2, kMiB), SPILLWAY_INVALID_ARGUMENT);
   EXPECT_EQ(spillway_set_limit(7, SPILLWAY_LIMIT_HARD, kMiB), SPILLWAY_INVALID_ARGUMENT);
   EXPECT_EQ(spillway_set_limit(0, SPILLWAY_LIMIT_HARD, kDevice + 1), SPILLWAY_INVALID_ARGUMENT);
-  EXPECT_NE(std::string(spillway_last_error()).find("up to " + std::to_string(kDevice)),
-            std::string::npos)
+  EXPECT_NE(std::string(spillway_last_error()).find(std::to_string(kDevice)), std::string::npos)
       << spillway_last_error();
   EXPECT_EQ(Runtime::instance().device(DeviceId{0}).value()->heap().limit(), Bytes{});
 }

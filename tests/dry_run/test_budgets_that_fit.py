@@ -67,7 +67,7 @@ def test_what_cannot_be_served_is_an_error_or_a_warning_with_step_and_shape(seed
     warned = job(seed, "--budget", str(budget), "--over-budget", "warn", lengths="late")
 
     # A warning only where the next step of that shape follows a plan for the budget.
-    assert failed.returncode == 1 or f"RuntimeWarning: budget={budget}" in failed.stderr
+    assert failed.returncode == 1 or "RuntimeWarning: budget " in failed.stderr
     for result in (failed, warned):
         assert re.search(rf"step {late} \(first saved tensor: \[[\d, ]+\]\) need", result.stderr)
     found = reserved(warned)
@@ -83,7 +83,7 @@ def test_a_step_that_exceeds_its_budget_is_never_silent(seed: int) -> None:
         result = job(seed, "--budget", str(budget), "--over-budget", "warn")
 
         if max(reserved(result)) > budget + PAGE:
-            assert f"RuntimeWarning: budget={budget} " in result.stderr, (reserved(result), budget)
+            assert "RuntimeWarning: budget " in result.stderr, (reserved(result), budget)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -91,7 +91,7 @@ def test_a_budget_that_an_error_names_works(seed: int) -> None:
     failed = job(seed, "--budget", "33MiB", lengths="fixed")
 
     assert failed.returncode == 1
-    named = re.search(r"Use a budget of (\d+) bytes", failed.stderr)
+    named = re.search(r"BudgetError: .* --budget (\w+)", failed.stderr)
     assert named, failed.stderr[-2000:]
     assert len(reserved(job(seed, "--budget", named[1], lengths="fixed"))) == 8  # it trains
 
@@ -100,7 +100,7 @@ def test_a_first_step_that_exceeds_the_budget_is_reported() -> None:
     result = job(5, "--budget", "33MiB", lengths="one")
 
     assert result.returncode == 0, result.stderr[-2000:]
-    assert "RuntimeWarning: budget=34603008 (33.0 MiB) is too small" in result.stderr
+    assert "RuntimeWarning: budget 33.0 MiB " in result.stderr
 
 
 EVALUATES = """

@@ -123,10 +123,10 @@ def test_a_missed_budget_is_the_reason_that_a_program_does_not_fit() -> None:
         "steps": steps_of([]),
         "copied_per_step": {"to_host_bytes": 0, "to_device_bytes": 0},
         "peak_pinned_bytes": 0,
-        "budget_missed": "budget=300 is too small",
+        "budget_missed": "budget 300 bytes is too small",
     }
     facts = dict(words.facts(process, device, None, failed=True))
-    assert facts["fits"] == "not within the budget: budget=300 is too small"
+    assert facts["fits"] == "not within the budget: budget 300 bytes is too small"
 
 
 def test_each_kind_of_work_has_its_share() -> None:

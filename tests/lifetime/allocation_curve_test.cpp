@@ -25,7 +25,7 @@ TEST(AllocationCurveTest, TheCurveHasTheAllocatedBytesAfterEachEvent) {
 TEST(AllocationCurveTest, AStorageIsOffloadedFromItsFreeUntilItIsPresentAgain) {
   AllocationCurve curve;
   curve.begin(7, 100_B);
-  curve.watch(7, 0x1000, 3);
+  curve.watch(7, 0x1000, 3, 8_B);
   curve.died(0x1000, 40_B);
   curve.born(5_B);
   curve.born(40_B);
@@ -43,11 +43,11 @@ TEST(AllocationCurveTest, AStorageIsOffloadedFromItsFreeUntilItIsPresentAgain) {
 TEST(AllocationCurveTest, APartialFetchLeavesTheRestOffloaded) {
   AllocationCurve curve;
   curve.begin(7, 100_B);
-  curve.watch(7, 0x1000, 3);
+  curve.watch(7, 0x1000, 3, 8_B);
   curve.died(0x1000, 40_B);
   curve.born(15_B);
   curve.present(7, 3, 25_B);
-  curve.watch(7, 0x2000, 3);
+  curve.watch(7, 0x2000, 3, 8_B);
   curve.died(0x2000, 15_B);
   curve.born(5_B);
   curve.present(7, 3);
@@ -63,7 +63,7 @@ TEST(AllocationCurveTest, APartialFetchLeavesTheRestOffloaded) {
 TEST(AllocationCurveTest, AStorageNeverFetchedIsOffloadedUntilTheEnd) {
   AllocationCurve curve;
   curve.begin(7, 100_B);
-  curve.watch(7, 0x1000, 0);
+  curve.watch(7, 0x1000, 0, 8_B);
   curve.died(0x1000, 40_B);
 
   const StepCurve step = curve.end();
@@ -75,7 +75,7 @@ TEST(AllocationCurveTest, AStorageNeverFetchedIsOffloadedUntilTheEnd) {
 TEST(AllocationCurveTest, ReportsOnAnotherStepAreIgnored) {
   AllocationCurve curve;
   curve.begin(7, 100_B);
-  curve.watch(6, 0x1000, 0);
+  curve.watch(6, 0x1000, 0, 8_B);
   curve.died(0x1000, 40_B);
 
   EXPECT_TRUE(curve.end().absences.empty());
@@ -100,7 +100,7 @@ TEST(AllocationCurveTest, AStepSoFarIsReportedAsIfItEndedAndContinues) {
   AllocationCurve curve;
   EXPECT_TRUE(curve.so_far().allocated.empty());
   curve.begin(7, 100_B);
-  curve.watch(7, 0x1000, 3);
+  curve.watch(7, 0x1000, 3, 8_B);
   curve.died(0x1000, 40_B);
 
   const StepCurve so_far = curve.so_far();
@@ -121,7 +121,7 @@ TEST(AllocationCurveTest, EventsAfterTheBackwardPassCountOnlyInTheOptimizerPhase
   for (const bool optimized : {true, false}) {
     AllocationCurve curve;
     curve.begin(7, 100_B);
-    curve.watch(7, 0x1000, 0);
+    curve.watch(7, 0x1000, 0, 8_B);
     curve.died(0x1000, 40_B);
     EXPECT_FALSE(curve.in_optimizer_phase());
     curve.begin_optimizer_phase();
@@ -158,6 +158,23 @@ TEST(AllocationCurveTest, TemporaryMemoryOfARecomputationIsCountedSeparately) {
   curve.computed(7, 2, curve.event());
 
   EXPECT_EQ(curve.end().besides, (Levels{0, 0, 30}));
+}
+
+TEST(AllocationCurveTest, ItHasTheSavedBytesOnTheDeviceAtThePeak) {
+  AllocationCurve curve;
+  curve.begin(7, 100_B);
+  curve.born(30_B);
+  curve.watch(7, 0x1000, 0, 30_B);
+  curve.born(50_B);
+  curve.watch(7, 0x2000, 1, 50_B);
+  const Bytes both = curve.so_far().saved_at_peak();
+  curve.died(0x1000, 30_B);
+  curve.born(70_B);  // the peak, with one of them
+  curve.died(0x2000, 50_B);
+  curve.saved(7, 0x3000, 60_B);
+
+  EXPECT_EQ(both, 80_B);
+  EXPECT_EQ(curve.end().saved_at_peak(), 50_B);
 }
 
 }  // namespace

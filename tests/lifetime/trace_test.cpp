@@ -142,8 +142,8 @@ std::string beginning() {
 }
 
 TEST(TraceTest, OtherFilesAreRefused) {
-  EXPECT_EQ(refusal("PK\x03\x04"), "trace, byte 0: this is no trace");
-  EXPECT_EQ(refusal(""), "trace, byte 0: this is no trace");
+  EXPECT_EQ(refusal("PK\x03\x04"), "trace, byte 0: this is not a Spillway trace");
+  EXPECT_EQ(refusal(""), "trace, byte 0: this is not a Spillway trace");
 }
 
 TEST(TraceTest, OtherVersionsAreRefused) {

@@ -134,7 +134,7 @@ class EmulatedStep {
       return;
     }
     storage.original = storage.program;
-    curve_.watch(1, storage.program->address, *storage.index);
+    curve_.watch(1, storage.program->address, *storage.index, Bytes{kBytes});
     if (action(storage) != Action::kRecompute) return;
     for (const std::size_t operand : graph_.operands[node]) {
       ++storages_[operand].hooks;
@@ -167,7 +167,7 @@ class EmulatedStep {
       memory = again ? compute(node) : make(kBytes);
       curve_.present(1, *storage.index);
       if (again) curve_.computed(1, *storage.index, since);
-      curve_.watch(1, memory->address, *storage.index);
+      curve_.watch(1, memory->address, *storage.index, Bytes{kBytes});
       storage.arrived = storage.held = memory;
       storage.waiting = storage.hooks;
       ++storage.round;

@@ -170,7 +170,8 @@ TEST_F(HostArenaTest, TheLimitIsATypedErrorThatNamesItAndNothingChanges) {
 
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().code(), Code::kOutOfHostMemory);
-  EXPECT_NE(refused.status().detail().find("SPILLWAY_PINNED_LIMIT is 1048576"), std::string::npos);
+  EXPECT_NE(refused.status().detail().find("SPILLWAY_PINNED_LIMIT is " + readable(1_MiB)),
+            std::string::npos);
   EXPECT_EQ(arena_->stats().registered, before);
   arena_->give(std::move(slot), {});
 }
@@ -210,8 +211,9 @@ TEST_F(HostArenaTest, AFailedRegistrationNamesTheProcesssLimitOfLockedMemory) {
 
   ASSERT_EQ(setrlimit(RLIMIT_MEMLOCK, &before), 0);
   EXPECT_EQ(status.code(), Code::kOutOfHostMemory);
-  EXPECT_NE(status.detail().find("RLIMIT_MEMLOCK (ulimit -l) lets this process lock 65536 bytes"),
-            std::string::npos)
+  EXPECT_NE(
+      status.detail().find("RLIMIT_MEMLOCK (ulimit -l) lets this process lock " + readable(64_KiB)),
+      std::string::npos)
       << status.detail();
 }
 

@@ -121,15 +121,14 @@ class CheckpointFrame::Collector final : public SavingRules,
   void take(const at::Tensor& tensor) {
     if (complete()) throw CollectedAll();
     const Shape& expected = expected_[values.size()];
-    TORCH_CHECK(
-        Shape::of(tensor) == expected,
-        "Spillway: a checkpointed function did something else when it was run again: as tensor ",
-        values.size(),
-        " it saved ",
-        Shape::of(tensor),
-        " where it had saved ",
-        expected,
-        ". It must depend on nothing but its inputs, parameters and random numbers.");
+    TORCH_CHECK(Shape::of(tensor) == expected,
+                "Spillway: recomputation of a checkpointed function saved another tensor number ",
+                values.size(),
+                ": ",
+                Shape::of(tensor),
+                " instead of ",
+                expected,
+                ". The function must depend only on its inputs, parameters and random numbers.");
     used.saved(tensor, memory_of_parameters_counts());
     values.push_back(tensor.detach());
     // Not before the operator has written the tensors that it has saved.
@@ -227,13 +226,12 @@ std::shared_ptr<CheckpointFrame::Collector> CheckpointFrame::run_again() {
       if (!collector->complete()) throw;
     }
   }
-  TORCH_CHECK(
-      collector->complete(),
-      "Spillway: a checkpointed function did something else when it was run again: it saved ",
-      collector->values.size(),
-      " tensors where it had saved ",
-      saved_.size(),
-      ". It must depend on nothing but its inputs, parameters and random numbers.");
+  TORCH_CHECK(collector->complete(),
+              "Spillway: recomputation of a checkpointed function saved ",
+              collector->values.size(),
+              " tensors instead of ",
+              saved_.size(),
+              ". The function must depend only on its inputs, parameters and random numbers.");
   return collector;
 }
 
@@ -249,12 +247,13 @@ std::vector<at::Tensor> CheckpointFrame::call_again() {
   for (const std::size_t other : others) {
     if (!once_more->used.has(again->used, other)) continue;
     const at::Tensor parameter = again->used.parameter(other);
-    TORCH_CHECK(false,
-                "Spillway: a checkpointed function used another parameter when it was run again, ",
-                Shape::of(parameter),
-                ", and the gradients would be wrong. Run the backward pass before parameters are "
-                "replaced, given other memory (.data), or put back (torch.func.functional_call); "
-                "or give such tensors to the function as arguments, which are kept.");
+    TORCH_CHECK(
+        false,
+        "Spillway: recomputation of a checkpointed function used another parameter, ",
+        Shape::of(parameter),
+        ", so the gradients would be wrong. Run the backward pass before parameters are "
+        "replaced, assigned other memory (.data), or restored (torch.func.functional_call). "
+        "Or pass such tensors to the function as arguments, which are kept.");
   }
   return std::move(again->values);
 }

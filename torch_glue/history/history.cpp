@@ -22,8 +22,10 @@ void History::configure(bool enabled,
                         RecordContext when,
                         bool clear,
                         const std::vector<std::string>& skip) {
-  TORCH_CHECK_VALUE(!enabled || when == RecordContext::NEVER || recorder != nullptr,
-                    "Spillway: stacks are to be recorded, but by nothing");
+  TORCH_CHECK_VALUE(
+      !enabled || when == RecordContext::NEVER || recorder != nullptr,
+      "Spillway: recordHistory with stack traces needs a context recorder, and it is null: pass "
+      "one, or RecordContext::NEVER");
   std::unordered_set<int> skipped;
   for (const std::string& action : skip)
     skipped.insert(c10::CachingDeviceAllocator::parseTraceEntryAction(action));

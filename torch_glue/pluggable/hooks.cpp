@@ -78,7 +78,11 @@ bool serves_torch() {
 
 void install_pluggable_hooks(const std::shared_ptr<ccc::CUDAAllocator>& allocator) {
   auto* const pluggable = dynamic_cast<CUDAPluggableAllocator*>(allocator.get());
-  TORCH_CHECK_TYPE(pluggable != nullptr, "Spillway: not a CUDAPluggableAllocator");
+  TORCH_CHECK_TYPE(pluggable != nullptr,
+                   "Spillway: allocator '",
+                   allocator ? allocator->name() : "None",
+                   "' is not a CUDAPluggableAllocator: pass the result of "
+                   "spillway.memory.pluggable_allocator()");
   serve_pluggable(kMemory);
   Installed::instance().add(allocator);
   pluggable->set_init_fn([](int device_count) { ours().init(device_count); });

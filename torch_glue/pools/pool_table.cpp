@@ -59,7 +59,7 @@ void PoolTable::open(c10::DeviceIndex device, c10::MempoolId_t name, Filter filt
       TORCH_CHECK(each.key != key,
                   "Spillway: allocations already go to the memory pool ",
                   text(name),
-                  ": end that first");
+                  ": end it first (endAllocateToPool)");
     }
   }
   add_user(device, name);
@@ -76,9 +76,11 @@ void PoolTable::close(c10::DeviceIndex device, c10::MempoolId_t name) {
     return each.key == Key{device, name};
   });
   TORCH_CHECK(found != open.end(),
-              "Spillway: no allocations go to the memory pool ",
+              "Spillway: allocations to the memory pool ",
               text(name),
-              ", so they cannot end");
+              " cannot end, because they have not begun on GPU ",
+              static_cast<int>(device),
+              " (beginAllocateToPool)");
   open.erase(found);
   set_open(std::move(open));
 }
@@ -159,7 +161,8 @@ PoolTable::Used& PoolTable::known(const Key& key) {
               "Spillway: GPU ",
               static_cast<int>(key.first),
               " has no memory pool ",
-              text(key.second));
+              text(key.second),
+              ": allocate to it first, and release it once");
   return found->second;
 }
 

@@ -107,7 +107,8 @@ RecomputedStorage::RecomputedStorage(const at::Tensor& whole,
       strides_(whole.strides()),
       dtype_(whole.dtype()),
       recipe_(std::move(recipe)) {
-  if (site_.watched) runtime().curve().watch(site_.step, address_of(data_), site_.index);
+  if (site_.watched)
+    runtime().curve().watch(site_.step, address_of(data_), site_.index, Bytes{size_});
 }
 
 RecomputedStorage::~RecomputedStorage() {
@@ -200,14 +201,15 @@ c10::Storage RecomputedStorage::remake() {
   const std::size_t since = site_.watched ? runtime().curve().event() : 0;
   at::Tensor made = run_again();
   TORCH_CHECK(made.sizes().equals(sizes_) && made.dtype() == dtype_ && made.device() == device_,
-              "Spillway: an operator gave another tensor when it ran again: ",
+              "Spillway: recomputation returned another tensor than the forward pass: ",
               made.sizes(),
               " of ",
               made.dtype().name(),
               " instead of ",
               at::IntArrayRef(sizes_),
               " of ",
-              dtype_.name());
+              dtype_.name(),
+              ". If its operator depends on state of its own, set recompute=False");
   if (!made.strides().equals(strides_) || !is_whole(made)) {
     const at::Tensor laid_out = at::empty_strided(sizes_, strides_, made.options());
     laid_out.copy_(made);
@@ -217,7 +219,7 @@ c10::Storage RecomputedStorage::remake() {
     AllocationCurve& curve = runtime().curve();
     curve.present(site_.step, site_.index);
     curve.computed(site_.step, site_.index, since);
-    curve.watch(site_.step, address_of(made.storage().data()), site_.index);
+    curve.watch(site_.step, address_of(made.storage().data()), site_.index, Bytes{size_});
   }
   return made.storage();
 }

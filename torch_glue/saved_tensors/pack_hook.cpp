@@ -244,7 +244,7 @@ bool PackHook::offload(const at::Tensor& tensor,
   }
   const auto device = Runtime::instance().device(DeviceId{tensor.device().index()});
   if (!device.ok()) {
-    if (log_enabled()) log("a saved tensor stays: " + device.status().message());
+    if (log_enabled()) log("a saved tensor is not offloaded: " + device.status().message());
     count_skip(region_->tag, SkipReason::kNotOnDevice, tensor);
     return false;
   }

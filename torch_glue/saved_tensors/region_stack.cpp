@@ -117,7 +117,8 @@ Status set_process_region(const RegionOptions& options) {
   const OffloadedRegion* none = nullptr;
   if (!process_region.compare_exchange_strong(none, region)) {
     delete region;
-    return SPILLWAY_ERROR(Code::kInvalidArgument, "this process has a region already");
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "this process has a whole-process region already: only one is supported");
   }
   install_engine();
   if (options.recompute) note_what_is_recomputed();

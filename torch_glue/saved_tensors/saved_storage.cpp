@@ -121,6 +121,7 @@ bool SavedStorage::save_first(const Saved& saved, const RegionOptions& region, D
     if (region.budget) on_saved(device_, decision, saved.stream);
   }
   site_ = decision.site;
+  if (site_.watched) device_.curve().saved(site_.step, address_of(saved.storage), size_);
   see_running_statistics(!decision.known);
   if (decision.waits) {
     waiting_ = std::make_unique<Waiting>(
@@ -134,7 +135,8 @@ bool SavedStorage::save_first(const Saved& saved, const RegionOptions& region, D
     Runtime::instance().not_offloaded(site_, size_);
     return false;
   }
-  if (site_.watched) device_.curve().watch(site_.step, address_of(saved.storage), site_.index);
+  if (site_.watched)
+    device_.curve().watch(site_.step, address_of(saved.storage), site_.index, size_);
   has_left(region, *copied);
   return true;
 }
@@ -181,7 +183,7 @@ bool SavedStorage::leave(std::unique_ptr<Waiting>& left) {
     copied += *more;
   }
   if (site_.watched) {
-    device_.curve().watch(site_.step, address_of(waiting_->storage), site_.index);
+    device_.curve().watch(site_.step, address_of(waiting_->storage), site_.index, size_);
   }
   has_left(waiting_->region, copied);
   left = std::move(waiting_);
@@ -223,7 +225,7 @@ std::optional<Bytes> SavedStorage::copy_out(const Saved& saved, const RegionOpti
   const driver::SpanLog::Subject subject(site_.tag, number_);
   const Result<Bytes> copied = copy_.take(saved.bytes, saved.version, saved.stream);
   if (!copied.ok()) {
-    if (log_enabled()) log("a saved tensor stays: " + copied.status().message());
+    if (log_enabled()) log("a saved tensor is not offloaded: " + copied.status().message());
     return std::nullopt;
   }
   if (copied.value().zero()) return Bytes{};
@@ -343,7 +345,7 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, CopyPriority ha
     const Bytes still_offloaded =
         size_.rounded_up(kAlignment) - bytes.size().rounded_up(kAlignment);
     device_.curve().present(site_.step, site_.index, still_offloaded);
-    device_.curve().watch(site_.step, address_of(storage), site_.index);
+    device_.curve().watch(site_.step, address_of(storage), site_.index, bytes.size());
   }
   if (number_ != 0) {
     RunLog::instance().was_fetched(number_, device_.device().id, address_of(storage));

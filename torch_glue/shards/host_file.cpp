@@ -20,14 +20,17 @@ File open_nameless(const std::string& directory) {
   std::string name = directory + "/.spillway-XXXXXX";
   File file(::mkostemp(name.data(), O_CLOEXEC));
   const int why = errno;
-  TORCH_CHECK_VALUE(
-      file.open(),
-      "Spillway: offload_device must be the CPU or a directory that files can be made in, not '",
-      directory,
-      "': ",
-      std::strerror(why));
-  TORCH_CHECK(
-      ::unlink(name.c_str()) == 0, "Spillway: offload_device: ", name, ": ", std::strerror(errno));
+  TORCH_CHECK_VALUE(file.open(),
+                    "Spillway: offload_device '",
+                    directory,
+                    "' cannot hold a file: ",
+                    std::strerror(why),
+                    ". Pass 'cpu', or a directory where this process may create files");
+  TORCH_CHECK(::unlink(name.c_str()) == 0,
+              "Spillway: offload_device: the temporary file ",
+              name,
+              " cannot be unlinked: ",
+              std::strerror(errno));
   return file;
 }
 
@@ -58,9 +61,9 @@ std::shared_ptr<HostFile> HostFile::create(const std::string& directory, Bytes s
   struct statvfs disk {};
 
   TORCH_CHECK(::fstatvfs(file.number(), &disk) == 0,
-              "Spillway: offload_device: '",
+              "Spillway: offload_device: the free space of '",
               directory,
-              "': ",
+              "' is unknown: ",
               std::strerror(errno));
   std::uint64_t free = 0;
   if (__builtin_mul_overflow(std::uint64_t{disk.f_bavail}, std::uint64_t{disk.f_frsize}, &free)) {

@@ -27,7 +27,7 @@ std::uint64_t bytes_of(const Layer& layer) {
 
 /// One half of a slice runs while the next one is loaded: together they occupy a slice's memory.
 std::vector<Layers> parts_of(Layers layers, std::size_t num_slices) {
-  TORCH_CHECK_VALUE(!layers.empty(), "Spillway: layers: there must be at least one");
+  TORCH_CHECK_VALUE(!layers.empty(), "Spillway: layers is empty: pass at least one layer");
   TORCH_CHECK_VALUE(num_slices >= 1 && num_slices <= layers.size(),
                     "Spillway: num_slices must be from 1 to the number of layers, ",
                     layers.size(),
@@ -35,7 +35,10 @@ std::vector<Layers> parts_of(Layers layers, std::size_t num_slices) {
                     num_slices);
   std::vector<std::uint64_t> sizes;
   for (std::size_t place = 0; place < layers.size(); ++place) {
-    TORCH_CHECK_VALUE(layers[place].forward, "Spillway: layers: number ", place, " has no forward");
+    TORCH_CHECK_VALUE(layers[place].forward,
+                      "Spillway: layers[",
+                      place,
+                      "] has no forward function: set Layers::forward");
     sizes.push_back(bytes_of(layers[place]));
   }
   auto begins = split_by_bytes(sizes, std::min(2 * num_slices, layers.size()));
@@ -74,8 +77,8 @@ at::Tensor joined(const std::vector<at::Tensor>& results) {
   for (const at::Tensor& result : results) {
     TORCH_CHECK_VALUE(
         result.dim() > 0,
-        "Spillway: with num_microbatches above 1 results must have a dimension 0 to be "
-        "put together");
+        "Spillway: a result is a scalar: with num_microbatches above 1, results are concatenated "
+        "along dimension 0, which each must have");
   }
   return at::cat(results);
 }

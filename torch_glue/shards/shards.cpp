@@ -219,7 +219,12 @@ void OffloadedShards::begin() {
 }
 
 void OffloadedShards::run(std::size_t part, const std::function<void()>& function) {
-  TORCH_CHECK_INDEX(part < shards_.size(), "Spillway: there is no part ", part);
+  TORCH_CHECK_INDEX(part < shards_.size(),
+                    "Spillway: part ",
+                    part,
+                    " does not exist: the model has ",
+                    shards_.size(),
+                    " parts, which count from 0");
   const Exclusive exclusive(*this);
   const bool outermost = !running_[part];
   std::optional<WeightCasts> casts;

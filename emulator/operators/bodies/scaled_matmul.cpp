@@ -33,9 +33,13 @@ at::Tensor unswizzled(const at::Tensor& scale, int64_t rows, int64_t columns) {
   const int64_t down = divide_up(rows, kBlock);
   const int64_t across = divide_up(columns, 4);
   TORCH_CHECK(scale.numel() == down * across * kBlock * 4,
-              "expected ",
+              "_scaled_mm: ",
+              rows,
+              " rows of ",
+              columns,
+              " blocks need ",
               down * across * kBlock * 4,
-              " swizzled scales, not ",
+              " swizzled scales, padded to tiles of 128 x 4, not ",
               scale.numel());
   return scale.to(at::kFloat)
       .reshape({down, across, 32, 4, 4})
@@ -143,7 +147,14 @@ at::Tensor factor(const at::Tensor& matrix,
                   const c10::IValue& swizzles) {
   const auto given = scales.toTensorVector();
   const auto how = recipes.toIntVector();
-  TORCH_CHECK(!given.empty() && !how.empty(), "a factor without scales");
+  TORCH_CHECK(!given.empty() && !how.empty(),
+              "_scaled_mm_v2: the matrix of shape ",
+              matrix.sizes(),
+              " has ",
+              given.size(),
+              " scales and ",
+              how.size(),
+              " recipes: pass at least one of each");
   const auto recipe = static_cast<ScalingType>(how[0]);
   const auto swizzle = swizzles.toIntVector();
   const bool swizzled = !swizzle.empty() && swizzle[0] == kSwizzled;
@@ -154,8 +165,9 @@ at::Tensor factor(const at::Tensor& matrix,
 }
 
 at::Tensor multiply_v2(const c10::Stack& s) {
-  TORCH_CHECK_NOT_IMPLEMENTED(s[10].toIntVector().empty(),
-                              "the emulated GPU has _scaled_mm_v2 without contraction_dim only");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      s[10].toIntVector().empty(),
+      "_scaled_mm_v2: the emulated GPU does not support contraction_dim: leave it out");
   const at::Tensor a = s[0].toTensor();
   const at::Tensor left = factor(a, s[2], s[3], s[4]);
   const at::Tensor right = factor(s[1].toTensor().t(), s[5], s[6], s[7]);

@@ -51,7 +51,9 @@ class SPILLWAY_TORCH_API BudgetError : public std::runtime_error {
               int device,
               std::uint64_t budget,
               std::uint64_t smallest,
-              bool lower_bound);
+              bool lower_bound,
+              std::uint64_t begin = 0,
+              std::uint64_t activations = 0);
 
   [[nodiscard]] int device() const { return device_; }
 
@@ -59,6 +61,14 @@ class SPILLWAY_TORCH_API BudgetError : public std::runtime_error {
 
   /// A budget, in bytes, that the step would have met.
   [[nodiscard]] std::uint64_t smallest() const { return smallest_; }
+
+  /// Bytes of smallest() that were allocated when the step saved its first tensor: parameters,
+  /// gradients and optimizer states, mostly.
+  [[nodiscard]] std::uint64_t begin() const { return begin_; }
+
+  /// Bytes of smallest() beyond begin() that are saved activations that were on the device
+  /// at the step's peak. The rest is memory such as gradients and workspaces.
+  [[nodiscard]] std::uint64_t activations() const { return activations_; }
 
   /// Whether an optimizer step and its states may need more than smallest().
   [[nodiscard]] bool is_lower_bound() const { return lower_bound_; }
@@ -68,6 +78,8 @@ class SPILLWAY_TORCH_API BudgetError : public std::runtime_error {
   std::uint64_t budget_;
   std::uint64_t smallest_;
   bool lower_bound_;
+  std::uint64_t begin_;
+  std::uint64_t activations_;
 };
 
 }  // namespace spillway

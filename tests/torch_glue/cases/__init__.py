@@ -9,6 +9,7 @@ import traceback
 
 MODULES = (
     "accepted",
+    "budget_breakdown",
     "budget_operands",
     "budget_optimizers",
     "budget_plans",

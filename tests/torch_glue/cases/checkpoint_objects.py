@@ -93,11 +93,10 @@ def a_function_that_does_something_else_the_second_time_is_noticed():
             spillway.checkpoint(function, batch().requires_grad_(), more).sum().backward()
             raise AssertionError("it was to raise")
         except RuntimeError as error:
-            assert "did something else when it was run again" in str(error), error
             texts.append(str(error))
-    assert "it saved 1 tensors where it had saved 2" in texts[0], texts[0]
+    assert "1 tensors instead of 2" in texts[0], texts[0]
     for text, other in ((texts[1], "float[1, 64]"), (texts[2], "double[16, 64]")):
-        assert f"saved {other} on cuda:0 where it had saved float[16, 64] on cuda:0" in text.lower(), text
+        assert f"{other} on cuda:0 instead of float[16, 64] on cuda:0" in text.lower(), text
 
 
 @case

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a step needs by class of memory, and sizes as text."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spillway.model_state import ModelState
+
+__all__ = ["MemoryBreakdown", "budget_text", "size_text"]
+
+_UNITS = ("KiB", "MiB", "GiB", "TiB")
+_SPARE = 50  # a suggested budget is at most a fiftieth larger than what is needed
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryBreakdown:
+    """What a step needs on one GPU, by class of memory, in bytes. The classes add up to `total`.
+
+    Attributes:
+        parameters: of the optimizers of ``torch.optim``; None, as the next two, without such an optimizer.
+            These three are what the optimizers reference when the error is raised.
+        gradients: of these parameters.
+        optimizer_states: of these optimizers.
+        activations: those that the step saved and that were on the GPU at its peak, as far as the step needs
+            more than the classes above.
+        other: the rest: inputs, workspaces, activations while they are recomputed, what the allocator
+            reserves beyond its blocks, and the first three classes where they are None.
+    """
+
+    parameters: int | None
+    gradients: int | None
+    optimizer_states: int | None
+    activations: int
+    other: int
+
+    @property
+    def total(self) -> int:
+        return sum(size or 0 for size in dataclasses.astuple(self))
+
+    @classmethod
+    def of(cls, total: int, state: ModelState | None, activations: int) -> MemoryBreakdown:
+        """`total` bytes, by class. ``state``: what the optimizers reference on the GPU, if there are any."""
+        if state is not None and sum(state) > total:
+            state = None  # part of it is memory that the budget does not count
+        rest = total - sum(state or ())
+        activations = min(activations, rest)
+        parameters, gradients, optimizer_states = state or (None, None, None)
+        return cls(parameters, gradients, optimizer_states, activations, rest - activations)
+
+    def __str__(self) -> str:
+        sizes = dataclasses.asdict(self).items()
+        return ", ".join(
+            f"{name.replace('_', ' ')} {size_text(size)}" for name, size in sizes if size is not None
+        )
+
+
+def size_text(size: int) -> str:
+    """A size for people: "76.5 GiB", "512 bytes"."""
+    if size < 1024:
+        return f"{size} bytes"
+    value, unit = float(size), -1
+    while value >= 1024 and unit + 1 < len(_UNITS):
+        value, unit = value / 1024, unit + 1
+    return f"{value:.1f} {_UNITS[unit]}"
+
+
+def budget_text(size: int) -> str:
+    """A budget of at least `size` bytes, as ``--budget`` takes it: "77GiB"."""
+    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        count = -(-size >> shift)  # rounded up
+        if (count << shift) - size <= size // _SPARE:
+            return f"{count}{unit}"
+    return f"{size}B"
