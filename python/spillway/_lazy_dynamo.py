@@ -2,7 +2,7 @@
 """A stand-in for `torch._dynamo` that imports it when something needs it.
 
 PyTorch imports dynamo when a program constructs an optimizer, or calls another function that dynamo must not
-trace. The import takes longer than that of torch, and is most of the start of an emulated program. Before it is
+trace. The import takes longer than that of torch, and is most of an emulated program's start. Before it is
 imported, dynamo traces nothing, so its `disable` and `graph_break` have no effect.
 """
 
