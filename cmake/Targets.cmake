@@ -33,6 +33,7 @@ function(spillway_module)
     set(ARG_NAMES ${map})
   endif()
   set_property(GLOBAL APPEND PROPERTY SPILLWAY_MODULES "$<TARGET_FILE:${ARG_NAME}>=${ARG_NAMES}")
+  set_property(GLOBAL APPEND PROPERTY SPILLWAY_MODULE_TARGETS ${ARG_NAME})
   install(TARGETS ${ARG_NAME} LIBRARY DESTINATION spillway/lib)
 endfunction()
 
