@@ -72,34 +72,37 @@ def run(source, silent=False, fresh=False, **environment):
     return json.loads(value) if found else None
 
 
-wanted = {}  # names of cases by allocator and part
+wanted = {}  # names of cases by allocator, part and schedule
 
 
 def pytest_collection_finish(session):
     for item in session.items:
         case = getattr(item, "callspec", None) and item.callspec.params.get("case")
         if case:
-            wanted.setdefault(case[:2], set()).add(case[2])
+            wanted.setdefault(case[:3], set()).add(case[3])
 
 
 @cache
 def outcomes(allocator, part, schedule):
     """What the cases that were asked for, or a part of them, came to under these settings, in one process."""
     settings = {"SPILLWAY_EMULATE_SCHEDULE": schedule, "SPILLWAY_EMULATE_CHECK": "1"} if EMULATED else {}
-    return run(f"import cases; report(cases.run({allocator!r}, {wanted[allocator, part]!r}))", **settings)
+    names = wanted[allocator, part, schedule]
+    return run(f"import cases; report(cases.run({allocator!r}, {names!r}))", **settings)
 
 
 def cases_over(allocator):
-    """(allocator, part, name) of each; those of one part are a group of pytest-xdist's."""
+    """(allocator, part, schedule, name) of each; those of one part are a group of pytest-xdist's."""
     import cases
 
     return [
         pytest.param(
-            (allocator, index % PARTS, name),
-            id=name,
+            (allocator, index % PARTS, schedule, name),
+            id=f"{name}-{schedule}",
             marks=pytest.mark.xdist_group(f"{allocator}-{index % PARTS}"),
         )
-        for index, name in enumerate(sorted(cases.load()))
+        for index, (name, function) in enumerate(sorted(cases.load().items()))
+        for schedule in SCHEDULES
+        if schedule != "eager" or function.__module__ in cases.ABOUT_ORDER
     ]
 
 

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The saved-tensor engine over PyTorch's allocator, in both schedules, with the order checker on."""
+"""The saved-tensor engine over PyTorch's allocator, with the order checker on."""
 
 import pytest
-from conftest import SCHEDULES, cases_over, outcomes
+from conftest import cases_over, outcomes
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("case", cases_over("torch"))
-def test_case(case, schedule):
-    allocator, part, name = case
+def test_case(case):
+    allocator, part, schedule, name = case
     wrong = outcomes(allocator, part, schedule)[name]
     assert not wrong, wrong

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The saved-tensor engine's cases: each runs on PyTorch's and on Spillway's allocator, in each schedule of
-the emulated GPU. A case is a function with the decorator `case`; its name is its claim."""
+"""The saved-tensor engine's cases, on PyTorch's and on Spillway's allocator.
+
+Each runs in the late schedule of the emulated GPU, those about order in the eager one as well. A case is a function
+with the decorator `case`; its name is its claim.
+"""
 
 import gc
 import importlib
@@ -55,6 +58,20 @@ MODULES = (
     "steady",
     "streams",
 )
+#: Those whose claims are about when something happens. They run in the eager schedule as well.
+ABOUT_ORDER = {
+    f"cases.{name}"
+    for name in (
+        "graphs",
+        "late_writes",
+        "microbatches",
+        "parts_order",
+        "parts_waits",
+        "prefetch",
+        "steady",
+        "streams",
+    )
+}
 CASES = {}
 
 
