@@ -18,7 +18,7 @@ import pytest
 from conftest import spillway
 
 JOB = Path(__file__).parent / "budget_job.py"
-SEEDS = range(int(os.environ.get("BUDGET_SEEDS", "4")))  # more on request
+SEEDS = range(int(os.environ.get("BUDGET_SEEDS", "2")))  # more in the slow tests
 DRY = ("dry-run", "h200")
 PAGE = 2 << 20
 
@@ -49,7 +49,7 @@ def test_what_ratio_1_reserves_is_a_budget_that_is_kept_in_each_step(seed: int) 
         assert max(found) <= budget + (PAGE if share == 1 else 0), (found, budget, seed)
 
 
-@pytest.mark.parametrize("seed", [1, 5, 8])
+@pytest.mark.parametrize("seed", [5, 8])
 def test_a_larger_batch_late_in_a_run_is_served(seed: int) -> None:
     budget = int(1.05 * at_ratio_1(seed, "late"))
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -54,3 +56,10 @@ def under_spillway(script: str, folder: Path, *options: str, **changes: str) -> 
     verb = ["emulate", "--memory", "1GiB"] if EMULATED else ["run"]
     launcher = [sys.executable, "-m", "spillway", *verb, *options, "--"]
     return done(launcher + command, environment(folder) | changes)
+
+
+@cache
+def plain(script: str) -> Done:
+    """The script under Spillway without an option, run once."""
+    with tempfile.TemporaryDirectory() as folder:
+        return under_spillway(script, Path(folder))

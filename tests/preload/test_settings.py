@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from conftest import SCRIPTS, Done, done, environment, under_spillway
+from conftest import SCRIPTS, Done, done, environment, plain, under_spillway
 from spillway import _load, launch
 
 (GLUE,) = _load.built_for().values()
@@ -27,34 +27,34 @@ def directly(folder: Path, *command: str, **changes: str) -> Done:
 
 
 def test_a_share_that_modules_have_by_name(tmp_path: Path) -> None:
-    plain = under_spillway("compiled", tmp_path)
+    expected = plain("compiled")
     mlp = under_spillway("compiled", tmp_path, "--tag-ratio", "mlp=1")
     outside = under_spillway("compiled", tmp_path, "--tag-ratio", "mlp=0", "--ratio", "1")
     everything = under_spillway("compiled", tmp_path, "--ratio", "1")
-    assert (mlp.status, mlp.stdout, mlp.stderr) == (0, plain.stdout, plain.stderr)
-    assert (outside.status, outside.stdout, outside.stderr) == (0, plain.stdout, plain.stderr)
+    assert (mlp.status, mlp.stdout, mlp.stderr) == (0, expected.stdout, expected.stderr)
+    assert (outside.status, outside.stdout, outside.stderr) == (0, expected.stdout, expected.stderr)
     assert 0 < mlp.moved[-1] < everything.moved[-1]
     assert 0 < outside.moved[-1] < everything.moved[-1]
     assert mlp.moved[-1] + outside.moved[-1] == everything.moved[-1]
 
 
 def test_what_is_cheap_is_recomputed(tmp_path: Path) -> None:
-    plain = under_spillway("transformers_trainer", tmp_path)
+    expected = plain("transformers_trainer")
     kept = under_spillway("transformers_trainer", tmp_path, "--ratio", "0")
     recomputed = under_spillway("transformers_trainer", tmp_path, "--recompute")
     both = under_spillway("transformers_trainer", tmp_path, "--recompute", "--ratio", "1")
     off = under_spillway("transformers_trainer", tmp_path, SPILLWAY_RECOMPUTE="0")
     for ours in (recomputed, both, off):
-        assert (ours.status, ours.stdout, ours.stderr) == (0, plain.stdout, plain.stderr)
+        assert (ours.status, ours.stdout, ours.stderr) == (0, expected.stdout, expected.stderr)
     assert 0 < recomputed.offloadable[-1] < kept.offloadable[-1]
     assert both.moved[-1] == both.offloadable[-1] == recomputed.offloadable[-1]
-    assert off.offloadable == plain.offloadable
+    assert off.offloadable == expected.offloadable
 
 
 def test_what_is_recorded_says_nothing_to_the_script_s_reader(tmp_path: Path) -> None:
-    plain = under_spillway("compiled", tmp_path)
+    expected = plain("compiled")
     ours = under_spillway("compiled", tmp_path, "--ratio", "0.5", "--report", str(tmp_path / "out"))
-    assert (ours.status, ours.stdout, ours.stderr) == (0, plain.stdout, plain.stderr)
+    assert (ours.status, ours.stdout, ours.stderr) == (0, expected.stdout, expected.stderr)
     assert [log.suffix for log in (tmp_path / "out").iterdir()] == [".spillway"]
 
 
@@ -66,7 +66,7 @@ def test_a_pattern_that_fits_nothing_is_reported_at_the_end(tmp_path: Path) -> N
     settings = {"SPILLWAY_TAG_RATIO": "nosuch=1,mlp=1,ml?=1,mlps.*=0"}
     ours = directly(tmp_path, sys.executable, SCRIPT, **settings)
     assert (ours.status, ours.stderr) == (0, UNFITTED)
-    assert ours.stdout == under_spillway("compiled", tmp_path).stdout
+    assert ours.stdout == plain("compiled").stdout
 
 
 def test_of_several_ranks_the_first_reports_patterns_without_a_match(tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_a_share_that_nvtx_ranges_have_by_name(tmp_path: Path) -> None:
     script.write_text(source.replace(call, ranged))
     settings = {"SPILLWAY_TAG_RATIO": "forw*=1"}
     ours = directly(tmp_path, sys.executable, str(script), **settings)
-    plain = under_spillway("plain_loop", tmp_path)
-    assert (ours.status, ours.stdout) == (0, plain.stdout), ours.stderr
+    expected = plain("plain_loop")
+    assert (ours.status, ours.stdout) == (0, expected.stdout), ours.stderr
     assert ours.moved[-1] > 0
 
 
@@ -205,8 +205,8 @@ def test_the_preload_library_alone_is_enough(allocator: str, tmp_path: Path) -> 
 
 def test_disabled_nothing_happens(tmp_path: Path) -> None:
     ours = directly(tmp_path, sys.executable, SCRIPT, SPILLWAY_OFFLOAD_RATIO="0.5", SPILLWAY_DISABLE="1")
-    plain = under_spillway("compiled", tmp_path)
-    assert (ours.status, ours.stdout, ours.stderr) == (0, plain.stdout, plain.stderr)
+    expected = plain("compiled")
+    assert (ours.status, ours.stdout, ours.stderr) == (0, expected.stdout, expected.stderr)
     assert max(ours.moved) == 0
 
 
@@ -312,7 +312,7 @@ def test_two_copies_of_one_version_are_reported_and_the_job_goes_on(tmp_path: Pa
         f"spillway: two copies of its preload library are in this process, {other} and {launch.SHIM}: "
         "take one out of LD_PRELOAD\n"
     )
-    assert (ours.status, ours.stdout) == (0, under_spillway("compiled", tmp_path).stdout)
+    assert (ours.status, ours.stdout) == (0, plain("compiled").stdout)
     assert ours.moved[-1] > 0
 
 

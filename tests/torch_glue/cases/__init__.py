@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The saved-tensor engine's cases, on PyTorch's and on Spillway's allocator.
 
-Each runs in the late schedule of the emulated GPU, those about order in the eager one as well. A case is a function
-with the decorator `case`; its name is its claim.
+Each runs in the late schedule of the emulated GPU, those about order in the eager one as well. A case is a
+function with the decorator `case`; its name is its claim.
 """
 
 import gc
