@@ -51,12 +51,12 @@ def double(x):
 x = torch.ones(2)
 before = double(x)
 after = torch.compile(double, backend="eager")(x)
-print(seen, torch.equal(before, after), torch._dynamo.utils.counters["graph_break"])
+print(seen, torch.equal(before, after), list(torch._dynamo.utils.counters["graph_break"].values()))
 """
 
 
 def test_what_dynamo_must_not_trace_is_not_traced_once_it_compiles():
     emulated = run_python(TRAINS + DISABLES)
     plain = run_python("import torch" + DISABLES, LD_PRELOAD="", SPILLWAY_EMULATE="0")
-    assert emulated.stdout.startswith("[False, False] True Counter({")
+    assert emulated.stdout.startswith("[False, False] True [")
     assert (emulated.stdout, emulated.stderr) == (plain.stdout, plain.stderr)

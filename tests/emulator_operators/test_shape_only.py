@@ -109,8 +109,8 @@ def without_a_shape():
 
 def test_what_has_no_shape_without_values_stops_with_its_name(elsewhere):
     said = elsewhere(without_a_shape, **DRY)
-    assert "aten::_unique2 has no shapes without values" in said
-    assert "4194304 bytes" in said
+    assert said.startswith("aten::_unique2: ")
+    assert "4.0 MiB" in said or "4 MiB" in said
     assert "--assume unique=SHARE" in said
 
 
