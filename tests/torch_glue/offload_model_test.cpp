@@ -208,7 +208,7 @@ TEST_F(OffloadModelTest, WhatCannotBeUsedIsNamed) {
         layers[2].forward = nullptr;
         OffloadModel model(std::move(layers), kDevice);
       },
-      "layers: number 2 has no forward");
+      "layers[2]");
   expect_refused([&] { OffloadModel model(net.layers(), at::kCPU); }, "device must be cuda:<n>");
   OffloadModel model(net.layers(), kDevice, {.num_microbatches = 2});
   expect_refused([&] { model.forward(at::scalar_tensor(1)); },
