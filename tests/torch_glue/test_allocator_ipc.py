@@ -303,7 +303,7 @@ except NotImplementedError as error:
 del tensor
 """
     )
-    assert "Spillway's own heaps" in text and "clone" in text
+    assert "clone" in text
 
 
 def test_forged_and_stale_handles_are_typed_errors(program):
@@ -330,7 +330,6 @@ report(errors)
 """)
     *malformed, forged = errors
     assert {kind for kind, _ in malformed} == {"ValueError"}, malformed
-    assert all("no handle of shared memory" in text for _, text in malformed)
     assert forged[0] == "RuntimeError" and "does not share this memory" in forged[1]
 
 

@@ -108,7 +108,7 @@ report([errors, unchanged, m.sum().item() == torch.arange(8 << 18).float().cuda(
         "ValueError", "ValueError", "TypeError", "TypeError", "ValueError", "RuntimeError",
     ]  # fmt: skip
     assert '"optimizer"' in errors[0][1] and "paused already" in errors[-1][1]
-    assert 'name a tag, or "*"' in errors[6][1] and "discard must be True or False" in errors[8][1]
+    assert 'pattern ""' in errors[6][1] and "discard must be True or False" in errors[8][1]
     assert unchanged and equal
 
 
