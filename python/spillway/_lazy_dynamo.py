@@ -23,6 +23,9 @@ class _LazyDynamo(ModuleType):
     """Imports the module at the first use of anything but `disable` and `graph_break`."""
 
     def __getattr__(self, name: str) -> Any:
+        # Tools such as inspect look for special names in all modules, in the middle of other imports.
+        if name.startswith("__") and name not in ("__all__", "__path__"):
+            raise AttributeError(name)
         return getattr(_load(), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -71,6 +74,7 @@ def install(torch: ModuleType) -> None:
     lazy = _LazyDynamo(_NAME)
     spec = importlib.util.find_spec(_NAME)
     # Not by __setattr__, which loads the module.
-    lazy.__dict__.update(disable=_disable, graph_break=_graph_break, __spec__=spec)
+    file = spec.origin if spec is not None else None
+    lazy.__dict__.update(disable=_disable, graph_break=_graph_break, __spec__=spec, __file__=file)
     sys.modules[_NAME] = lazy
     torch.__dict__["_dynamo"] = lazy
