@@ -66,7 +66,9 @@ def test_a_backend_that_was_looked_up_is_replaced_too(python):
 
 
 def test_starting_imports_no_compiler(python):
-    done = python("-c", "import sys, torch; print('torch._dynamo.eval_frame' in sys.modules, 'triton' in sys.modules)")
+    done = python(
+        "-c", "import sys, torch; print('torch._dynamo.eval_frame' in sys.modules, 'triton' in sys.modules)"
+    )
     assert done.stdout == "False False\n"
 
 
