@@ -80,7 +80,7 @@ class BudgetError(RuntimeError):
                 ". This is a lower bound: an optimizer's step, and the states that it keeps, may need more"
             )
         return (
-            f"budget {size_text(self.budget)} is too small: {self._which()} needs {least}"
+            f"budget {self._budget()} is too small: {self._which()} needs {least}"
             f"{self._need()} on GPU {self.device}, although all of its activations were offloaded or "
             f"recomputed{bound}. Use a smaller batch, a shorter sequence, {larger}or --over-budget warn "
             "(over_budget='warn') to exceed the budget"
@@ -89,7 +89,7 @@ class BudgetError(RuntimeError):
     def excess(self) -> str:
         """The text where later steps may meet the budget; `smallest` is what the step needed."""
         return (
-            f"budget {size_text(self.budget)} was exceeded: {self._which()} needed {self._need()} on GPU "
+            f"budget {self._budget()} was exceeded: {self._which()} needed {self._need()} on GPU "
             f"{self.device}. Later steps offload more where they can. If no step may exceed it, use a larger "
             "budget, a smaller batch or a shorter sequence"
         )
@@ -97,8 +97,14 @@ class BudgetError(RuntimeError):
     def _which(self) -> str:
         return f"step {self.step}" + (f" (first saved tensor: {self.shape})" if self.shape else "")
 
+    def _budget(self) -> str:
+        text = size_text(self.budget)
+        return f"{self.budget} bytes" if text == size_text(self.smallest) else text
+
     def _need(self) -> str:
         need = size_text(self.smallest)
+        if need == size_text(self.budget):  # the sizes differ by less than their text shows
+            need = f"{self.smallest} bytes"
         if self.breakdown is None:
             return need
         begin = ""

@@ -12,9 +12,9 @@ import traceback
 
 MODULES = (
     "accepted",
-    "budget_breakdown",
     "budget_operands",
     "budget_optimizers",
+    "budget_breakdown",
     "budget_plans",
     "budget_products",
     "budgets",

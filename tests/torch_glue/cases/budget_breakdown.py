@@ -107,3 +107,12 @@ def the_suggested_budget_is_enough_and_hardly_more():
     for size in (1, 1023, 5000, 2**20, 123_456_789, 2**30 + 1, 82_141_000_000, 3 * 2**40 + 7):
         suggested = size_of("budget", budget_text(size))
         assert size <= suggested <= size + size // 50, (size, budget_text(size))
+
+
+@case
+def sizes_that_look_the_same_in_a_budget_error_are_bytes():
+    near = spillway.BudgetError(0, budget=2**30, smallest=2**30 + 1)
+    assert str(2**30) in str(near) and str(2**30 + 1) in str(near), near
+    assert str(2**30) in near.excess() and str(2**30 + 1) in near.excess(), near.excess()
+    far = spillway.BudgetError(0, budget=2**30, smallest=2**31)
+    assert str(2**30) not in str(far) and str(2**31) not in str(far), far

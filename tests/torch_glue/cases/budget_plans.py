@@ -226,7 +226,7 @@ def a_file_that_is_no_plans_is_an_error_and_nothing_is_open():
                 with spillway.offload(budget=plain, tag="wrong", plans=file):
                     raise AssertionError(f"entered with {wrong[:200]}")
             except ValueError as error:
-                assert str(file) in str(error) and "delete " in str(error), error
+                assert str(file) in str(error) and "Delete it" in str(error), error
                 assert "C++" not in str(error), error
             x = torch.randn(64, 100, device="cuda", requires_grad=True)
             with Moved() as moved:

@@ -111,7 +111,7 @@ def a_model_that_parts_cannot_be_made_of_is_refused_and_left_as_it_was():
         found = refusal(model, "cuda", "cpu", 1)
         assert text in found, (found, text)
         assert places(model) == before, found
-    assert "model has an OffloadModel inside, as 0" in refusal([wrapped], "cuda")
+    assert "OffloadModel" in refusal([wrapped], "cuda")
     wrapped(torch.ones(1, 2, device="cuda")).sum().backward()
     assert wrapped.stats()["gradient_bytes"] > 0
 
