@@ -39,13 +39,16 @@ struct HeapStats {
   Bytes reserved_peak;
   Bytes offloaded_at_allocated_peak;
   Bytes offloaded_at_reserved_peak;
-  Bytes evicted;   // part of allocated: blocks whose memory may be released (evict)
-  Bytes cached;    // part of reserved: free
+  // part of allocated: evicted blocks; their memory is released unless another block shares the
+  // chunk (evict)
+  Bytes evicted;
+  Bytes cached;  // part of reserved: free
+  // Members marked "waste" count memory that the program cannot use.
   Bytes rounding;  // waste: allocated - requested
   // waste: free bytes in chunks that also contain an allocated block
   Bytes stranded;
   std::uint64_t stranded_blocks = 0;  // number of free blocks with such bytes
-  Bytes pending;                      // waste: free, but a fence has not been observed to pass
+  Bytes pending;                      // waste: free, with a fence that has not been seen to pass
   Bytes allocated_total;              // cumulative, rounded
   Bytes requested_total;              // cumulative, as requested
   Bytes reserved_total;               // cumulative bytes reserved from the driver
@@ -113,19 +116,21 @@ struct SharedMemory {
 /// physical chunks mapped on demand, caches per stream and pool. Addresses of allocated blocks
 /// never change. Blocks are 512-byte aligned.
 ///
-/// Freed memory is reusable at once on its own stream. If a copy or another stream still uses a
-/// block when it is freed, the block keeps their fences. The stream that reuses the block waits for
-/// these fences on the device; no other stream waits.
+/// Freed memory is reusable at once on its own stream. A freed block keeps the fences of copies
+/// (add_fence) and of other streams that used it (record_use) until it is handed out again. Then
+/// its stream waits for these fences on the device. Neither the host nor any other stream waits.
+/// Free memory stays with its stream and pool. Another stream can get it only after its chunks are
+/// released to the driver. Before a release, the host waits for the fences and for the stream.
 ///
-/// Threads: safe. Its locks are innermost: the heap calls no callback under them.
+/// Threads: safe. The heap calls no callback while it holds a lock.
 /// Ownership: owns the reservation, the chunks and the timelines it creates for record_use. A
 /// process that uses the heap from PyTorch never destroys it, because CUDA may be shut down by
 /// then. The destructor is for tests. It requires that no block is allocated and that the device
 /// has finished all work. It reads no fence, because timelines may be destroyed.
 class Heap {
  public:
-  /// Targets and budgets of fewer pages (granularity()) are for tests. Fragmentation is a large
-  /// share of so few pages, so such budgets count allocated bytes.
+  /// Targets and budgets of fewer than this many pages of granularity() bytes are for tests.
+  /// Fragmentation would dominate their reserved bytes, so such budgets limit allocated bytes.
   static constexpr std::uint64_t kFewestPages = 16;
 
   static Result<std::unique_ptr<Heap>> create(const driver::Device& device,
@@ -137,7 +142,8 @@ class Heap {
   /// Allocates a block of at least `size` bytes for work on `stream`. Zero bytes give a null
   /// pointer. Allocated blocks of different pools never share a chunk; the first block of a pool
   /// creates it.
-  /// Stream: usable on `stream` at once. Waits on the host only before an out-of-memory error.
+  /// Stream: usable on `stream` at once. The host waits only if cached memory must be released:
+  /// beyond the soft limit, the target or the budget, or before an out-of-memory error.
   /// Errors: kOutOfDeviceMemory after all cached memory was released. Its detail is a report:
   /// requested, reserved, allocated and cached bytes, and allocated bytes per tag. kInvalidArgument
   /// if `stream` is invalid, detected at its first block or at a wait. kDriver. After an error the
@@ -158,8 +164,9 @@ class Heap {
   /// Stream: may block the host, as may the frees (counted in driver::Counters::host_syncs).
   void release_pool(PoolId pool);
 
-  /// Forbids reuse of the block that contains `at` before `fence` passes. The block keeps the fence
-  /// until it is handed out again. Returns false if no allocated block contains `at`.
+  /// Adds `fence` to the block that contains `at`. The block keeps it until it is handed out again.
+  /// After the free the block is reusable at once: its stream then waits for `fence` on the device.
+  /// Returns false if no allocated block contains `at`.
   bool add_fence(driver::DevicePtr at, driver::Fence fence);
 
   /// Records that work on `stream` also uses the block that contains `at` (PyTorch's
@@ -183,9 +190,10 @@ class Heap {
   /// All allocated blocks with this tag, in no particular order.
   [[nodiscard]] std::vector<HeapBlockInfo> blocks_of(TagId tag) const;
 
-  /// Pins the allocated blocks with these tags that are evicted, or those that are not. Until
-  /// unpin_blocks() a free of a pinned block is deferred, so that it can be copied, evicted or
-  /// restored. Blocks that are already pinned are omitted.
+  /// Pins allocated blocks with these tags. `evicted`: pins the evicted ones; otherwise the others.
+  /// Until unpin_blocks() a free of a pinned block is deferred, so that it can be copied, evicted
+  /// or restored. This is unrelated to page-locked memory. Blocks that are already pinned are
+  /// omitted.
   std::vector<HeapBlockInfo> pin_blocks(std::span<const TagId> tags, bool evicted);
 
   /// Ends pin_blocks() for these blocks. Frees the blocks that their owners freed in the meantime
@@ -242,15 +250,15 @@ class Heap {
 
   /// Marks the end of the program's step; has an effect with HeapOptions::replay or a target. After
   /// two steps with the same requests, the heap plans addresses for those of the busiest stream. In
-  /// later steps the same request gets the same address, with hardly more memory than is allocated.
+  /// later steps the same request gets the same address. The heap then reserves hardly more than
+  /// the peak of the allocated bytes.
   ///
   /// The heap checks each request's size and stream, and that its address is free. After the first
   /// difference the rest of the step is served without the plan. After three such steps in a row
-  /// (one with a target) the plan is dropped and the heap records steps again. Blocks of pools, and
-  /// without a target blocks that outlive their step or that other streams or copies use, are not
-  /// planned. trim_sync() ends a plan. After an out-of-memory error without a target there are no
-  /// more plans.
-  /// Stream: blocks the host when a plan begins or ends.
+  /// (one with a target) the plan is dropped and the heap records steps again. Blocks of pools are
+  /// not planned. Without a target, neither are blocks that outlive their step, nor those that
+  /// other streams or copies use. trim_sync() ends a plan. After an out-of-memory error without a
+  /// target there are no more plans. Stream: blocks the host when a plan begins or ends.
   void end_step();
 
   /// Caps the bytes reserved from the driver; zero removes the cap.
@@ -261,31 +269,37 @@ class Heap {
   /// which may block the host. If that is not enough, the heap grows anyway. Zero: no soft limit.
   void set_soft_limit(Bytes limit);
 
-  /// Sets a target in reserved bytes, up to which the heap grows rather than wait for copies.
-  /// Streams therefore reuse memory that a copy still reads only when the target is reached. Free
-  /// memory with pending fences is not merged with other free memory. If more is reserved, the
-  /// first few calls with the same target release cached memory, which may block the host. Call it
-  /// between steps. Zero: streams wait before the heap grows. end_step() removes a target that was
-  /// not set again during the step.
+  /// Sets a target in reserved bytes. It is a preference and fails no request. Until the target is
+  /// reached, the heap maps new memory rather than reuse a block whose fences are pending. Beyond
+  /// the target it reuses such blocks first, then releases cached memory, which may block the host.
+  /// If no free block fits even then, the heap grows past the target.
+  ///
+  /// Free memory with pending fences is not merged with other free memory. If more than the target
+  /// is reserved, set_target() and end_step() release cached memory, which may block the host. They
+  /// do so at most four times for each value of the target. Zero: no target; streams wait before
+  /// the heap grows. end_step() removes a target that was not set again during the step. Requires:
+  /// no step is running.
   void set_target(Bytes target);
   /// Caps the reserved bytes at a budget; zero: no cap. If more is reserved, cached memory is
-  /// released, which may block the host. A request that exceeds the budget releases cached memory,
-  /// then fails with kOutOfDeviceMemory (passes_budget). The caller can then free memory and retry;
-  /// the plans of end_step() stay in force. end_step() removes the budget together with the target.
+  /// released, which may block the host. A request that would exceed the budget
+  /// (would_exceed_budget) releases cached memory, then fails with kOutOfDeviceMemory. The caller
+  /// can then free memory and retry, or call exceed_budget(). The current plan of end_step() is
+  /// kept. end_step() removes the budget together with the target.
   void set_budget(Bytes budget);
   [[nodiscard]] Bytes budget() const;
   /// Whether reserving `size` bytes would exceed the budget, but not the limit.
-  [[nodiscard]] bool passes_budget(Bytes size) const;
+  [[nodiscard]] bool would_exceed_budget(Bytes size) const;
   /// Raises the budget so that the heap can reserve `size` bytes more than now. set_budget()
   /// replaces the raised budget.
   void exceed_budget(Bytes size);
   /// Peak of the reserved bytes since the target was set; zero without a target.
   [[nodiscard]] Bytes most_reserved() const;
-  /// HeapStats::stranded, without the memory of plans, when the target was last set and no plan was
-  /// followed. None without a target, or with a target of less than kFewestPages pages.
+  /// HeapStats::stranded outside the memory reserved for plans (end_step), as of the last call of
+  /// set_target() while no plan was followed. None without a target, or with a target of less than
+  /// kFewestPages pages.
   [[nodiscard]] std::optional<Bytes> stranded_at_target() const;
   /// Shortfall of the last plan rejected for the current target; reading clears it. The heap
-  /// rejects a few plans per target, then follows the next one anyway.
+  /// rejects at most four plans for each value of the target, then follows the next one anyway.
   Bytes take_plan_shortfall();
   /// Bytes double-buffered across a step boundary, such as the next batch. Plans leave this much of
   /// the target free. Zero until known.
@@ -298,8 +312,8 @@ class Heap {
   /// Peak of the reserved bytes since the target was set, if the running step has followed a plan:
   /// similar steps will reserve the same. Zero if it has not; none without a target.
   [[nodiscard]] std::optional<Bytes> peak_reserved_following_plan() const;
-  /// Whether the memory of a plan is still being mapped, in the running step or later ones. Mapping
-  /// memory stalls the host.
+  /// Whether some memory of the current plan was not mapped yet when the running step began.
+  /// Mapping memory stalls the host.
   [[nodiscard]] bool maps_plan() const;
 
   /// The granularity of the device's physical memory.

@@ -45,7 +45,7 @@ Bytes Heap::budget() const {
   return state_->accounting.budget();
 }
 
-bool Heap::passes_budget(Bytes size) const {
+bool Heap::would_exceed_budget(Bytes size) const {
   // No device has this much memory, and rounding a size near 2^64 would overflow.
   if (size > state_->addresses.range_size()) return false;
   return state_->accounting.passes_budget(size.rounded_up(state_->addresses.granularity()));

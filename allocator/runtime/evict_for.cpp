@@ -158,7 +158,7 @@ Result<driver::DevicePtr> DeviceRuntime::allocate_under_pressure(Bytes size,
       reclaimed_ += reclaimed.count();
       if (!reclaimed.zero()) continue;
     }
-    if (!heap_->passes_budget(size)) return allocate_by_eviction(size, stream, pool);
+    if (!heap_->would_exceed_budget(size)) return allocate_by_eviction(size, stream, pool);
     if (!std::exchange(trimmed, true)) {
       heap_->trim_sync();
     } else {

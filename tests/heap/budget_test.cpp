@@ -17,10 +17,10 @@ TEST_F(HeapBudgetTest, ARequestBeyondTheBudgetFailsAndReservesNothing) {
   allocate(6_MiB);
 
   EXPECT_EQ(request(4_MiB).status().code(), Code::kOutOfDeviceMemory);
-  EXPECT_TRUE(heap_->passes_budget(4_MiB));
+  EXPECT_TRUE(heap_->would_exceed_budget(4_MiB));
   EXPECT_EQ(heap_->stats().reserved, 6_MiB);
   EXPECT_EQ(heap_->stats().out_of_memory, 0U);  // its caller can still make room
-  EXPECT_FALSE(heap_->passes_budget(2_MiB));
+  EXPECT_FALSE(heap_->would_exceed_budget(2_MiB));
   allocate(2_MiB);
 }
 
@@ -41,9 +41,9 @@ TEST_F(HeapBudgetTest, TheBudgetIsExceededByAtMostTheRequest) {
 
   allocate(3_MiB);  // two pages
   EXPECT_EQ(heap_->stats().reserved, 10_MiB);
-  EXPECT_TRUE(heap_->passes_budget(2_MiB));
+  EXPECT_TRUE(heap_->would_exceed_budget(2_MiB));
   heap_->set_budget(8_MiB);
-  EXPECT_TRUE(heap_->passes_budget(2_MiB));
+  EXPECT_TRUE(heap_->would_exceed_budget(2_MiB));
 }
 
 TEST_F(HeapBudgetTest, CachedMemoryBeyondTheBudgetIsReleasedWhenItIsSet) {
@@ -60,7 +60,7 @@ TEST_F(HeapBudgetTest, ARequestBeyondTheLimitDoesNotExceedTheBudget) {
   allocate(4_MiB);
 
   EXPECT_FALSE(request(6_MiB).ok());
-  EXPECT_FALSE(heap_->passes_budget(6_MiB));
+  EXPECT_FALSE(heap_->would_exceed_budget(6_MiB));
   EXPECT_EQ(heap_->stats().out_of_memory, 1U);
 }
 
