@@ -13,8 +13,8 @@ namespace spillway::driver {
 
 class Timeline;
 
-/// A point on a stream, after everything submitted before it. Trivially copyable; borrows its
-/// Timeline, which outlives all its fences.
+/// A point on a stream, after everything submitted before it. It has passed once the device has
+/// reached it. Trivially copyable; borrows its Timeline, which outlives all its fences.
 struct Fence {
   Timeline* timeline = nullptr;
   std::uint64_t point = 0;
@@ -25,8 +25,14 @@ struct Fence {
   friend bool operator==(Fence, Fence) = default;
 };
 
-/// The order of one stream, as fences. Events are pooled: a marker costs one record, and no
-/// creation in steady state.
+/// The order of one stream, as fences. A fence is implemented by a CUDA event, called its marker in
+/// the members. Events are pooled: in steady state a fence costs one cuEventRecord, and no
+/// cuEventCreate.
+///
+/// If the stream is destroyed, fences whose event is recorded stay valid and pass as usual. A
+/// function that must record an event then waits on the host for the whole device. All fences of
+/// this timeline have passed afterwards (counted in Counters::lost_streams). Only passed() and
+/// verify() never wait.
 /// Threads: safe.
 /// Ownership: borrows the stream.
 class Timeline {
@@ -41,47 +47,46 @@ class Timeline {
 
   [[nodiscard]] DeviceId device() const { return device_.id; }
 
-  /// Marks this point on the stream.
-  /// Stream: no wait.
-  /// Errors: kDriver; kNotReady while the stream is being captured into a graph, because the marker
+  /// Records an event at this point of the stream, and returns its fence.
+  /// Stream: no host wait, unless the stream is destroyed (above).
+  /// Errors: kDriver; kNotReady while the stream is being captured into a graph, because the event
   /// would become part of the graph.
-  ///
-  /// If the stream has been destroyed, here or before a promised marker is recorded, the host waits
-  /// for the whole device instead. Everything on this timeline has passed then (counted in
-  /// Counters::lost_streams).
   Result<Fence> mark();
 
   /// Checks whether events of this device can be recorded on the stream.
-  /// Requires: no work that this timeline must order has begun. A stream of another device is thus
-  /// never mistaken for a destroyed one.
-  /// Stream: no wait; records a marker the first time.
+  /// Requires: the first call precedes all other use of this timeline. Later, a stream of another
+  /// device would be treated as a destroyed one, because the driver returns the same error.
+  /// Stream: no wait; records an event the first time.
   /// Errors: kInvalidArgument if it is not a stream of this device; kDriver.
   Status verify();
 
-  /// A fence for this point at no immediate cost. Its marker is recorded when one of the fences
-  /// promised since the last marker is queried or waited for, once for all of them. Until then it
-  /// has not passed. Cannot fail; if the marker cannot be recorded, the query fails.
+  /// Returns a fence for this point without recording an event yet. The event is recorded late: by
+  /// the next mark(), or the first query of, or wait for, a fence promised since the last event.
+  /// All these fences share that event, so they also cover work submitted in between. Until then
+  /// they have not passed. Never fails. If the event cannot be recorded, wait() and wait_sync()
+  /// return the error, and passed() returns false.
   Fence promise();
 
   /// Makes `waiter` wait for `fence` on the device. Does nothing for a fence of `waiter`'s own
   /// stream, or one that is known to have passed.
-  /// Stream: no host wait.
-  /// Errors: kDriver; kNotReady while `waiter`, or the stream of a promised marker, is being
-  /// captured.
+  /// Stream: no host wait, unless a promised fence's stream is destroyed (above).
+  /// Errors: kDriver; kInvalidArgument if `waiter` is not a stream. kNotReady while `waiter`, or
+  /// the stream of a promised fence without an event, is being captured.
   static Status wait(Stream waiter, Fence fence);
 
   /// Makes `later` wait, on the device, for everything submitted to this stream so far. Like
   /// waiting for mark(), but without a fence to query later.
   /// Requires: `later` is not being captured.
-  /// Stream: no host wait.
+  /// Stream: no host wait, unless this stream is destroyed (above).
   /// Errors: as mark().
   Status order_before(Stream later);
 
-  /// Submits work to this stream by `submit()`, after everything submitted to `earlier` so far, and
-  /// marks the point after it. Does the work of order_before(), `submit` and mark() under one lock.
+  /// Makes this stream wait for everything submitted to `earlier` so far. Then calls `submit()`,
+  /// which submits work to this stream, and marks the point after that work. All of it runs under
+  /// one lock.
   /// Requires: `earlier` belongs to this device, this stream is not being captured, and `submit`
   /// uses no timeline.
-  /// Stream: no host wait.
+  /// Stream: no host wait, unless a stream is destroyed (above).
   /// Errors: as mark(), and those of `submit`.
   template <typename Submit>
   Result<Fence> mark_after(Stream earlier, Submit&& submit) {
@@ -92,7 +97,9 @@ class Timeline {
     return record(IfGone::kWaitForDevice);
   }
 
-  /// Whether the device has reached `fence`, by one query per outstanding marker. No host wait.
+  /// Whether the device has reached `fence`. Queries outstanding events in order, up to the first
+  /// that has not passed. Returns false if a query fails, or if a promised fence's event cannot be
+  /// recorded, for example because the stream is destroyed. No host wait.
   static bool passed(Fence fence);
 
   /// Blocks the host until `fence` has passed; counted in Counters::host_syncs. Other threads may
@@ -108,15 +115,15 @@ class Timeline {
 
   enum class IfGone { kRefuse, kWaitForDevice };
 
-  /// Errors: kInvalidArgument if the stream is destroyed and `gone` refuses that.
+  /// Errors: as mark(); kInvalidArgument if the stream is destroyed and `gone` is kRefuse.
   Result<Fence> record(IfGone gone) SPILLWAY_REQUIRES(mutex_);
-  /// Records a pooled event at this point of `stream`. Null if the stream is destroyed; everything
-  /// has passed then.
+  /// Records a pooled event at this point of `stream`. Null if the stream is destroyed and `gone`
+  /// is kWaitForDevice; all fences have passed then.
   Result<CUevent> record_event(Stream stream, IfGone gone) SPILLWAY_REQUIRES(mutex_);
   /// Makes `later` wait for everything submitted to `earlier` so far.
   Status order(Stream earlier, Stream later) SPILLWAY_REQUIRES(mutex_);
   Result<CUevent> pass_all_sync() SPILLWAY_REQUIRES(mutex_);
-  /// Records the promised marker of `fence` if it is missing.
+  /// Records the event of `fence` if that is only promised.
   Status keep_promise(Fence fence, IfGone gone) SPILLWAY_REQUIRES(mutex_);
   void retire_passed() SPILLWAY_REQUIRES(mutex_);
   void retire_oldest() SPILLWAY_REQUIRES(mutex_);
@@ -129,7 +136,7 @@ class Timeline {
   std::uint64_t passed_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::deque<Marker> outstanding_ SPILLWAY_GUARDED_BY(mutex_);  // consecutive points, in order
   std::vector<CUevent> spare_ SPILLWAY_GUARDED_BY(mutex_);
-  // Of markers that have passed while a host thread may still wait for one of them.
+  // Events of passed markers that a host thread may still wait for; not reusable yet.
   std::vector<CUevent> waited_for_ SPILLWAY_GUARDED_BY(mutex_);
   int host_waiters_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   bool verified_ SPILLWAY_GUARDED_BY(mutex_) = false;

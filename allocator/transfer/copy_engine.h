@@ -10,14 +10,15 @@
 
 namespace spillway {
 
-/// Urgency of a copy. Each direction has a queue per priority; a demand copy overtakes prefetch
-/// copies between two of their parts.
+/// Urgency of a copy. Each direction has one stream per priority. A demand copy can thus overtake
+/// a prefetch copy between two of its parts.
 enum class CopyPriority {
-  kPrefetch,  // not waited for yet: an offload, a prefetch
-  kDemand,    // waited for: a fetch on demand
+  kPrefetch,  // nothing waits for it yet: an offload or a prefetch
+  kDemand,    // a stream or the host waits for it: a fetch on demand
 };
 
-/// One copy of a batch to the host. Borrows the slot for the call.
+/// One copy of a batch to the host. The HostSlot object is used during the call only. Its memory
+/// (HostSlot::data) is written until the returned fence has passed.
 struct CopyOut {
   driver::DevicePtr source;
   HostSlot* slot;
@@ -30,9 +31,15 @@ struct CopyIn {
   driver::DevicePtr destination;
 };
 
-/// The copy streams of one device, two per direction. Large copies are split into parts, small ones
-/// are batched. All copies of a call share one call, one marker and one wait, and have no order
-/// among themselves. A copy returns its fence; no function but drain_sync() blocks the host.
+/// The copy streams of one device, two per direction. Copies above kCopyPart (copy_parts.h) are
+/// split into parts. Smaller ones are batched into driver calls of up to that size, if the driver
+/// supports batches. The copies of one call have no order among themselves. The call waits once, on
+/// the device, and returns one fence for all its copies. No function but drain_sync() blocks the
+/// host, except after a driver error.
+///
+/// The caller keeps source and destination valid until the fence has passed, and the source
+/// unmodified. Heap::add_fence() does this for a block that is freed earlier. HostArena::give()
+/// does it for a slot.
 ///
 /// Threads: safe. Ownership: owns the streams; borrows arguments for the call only.
 class CopyEngine {
@@ -43,17 +50,20 @@ class CopyEngine {
   CopyEngine& operator=(const CopyEngine&) = delete;
 
   /// Copies slot->size bytes from the device into each slot.
+  /// Requires: at least one copy.
   /// Stream: after everything submitted to `producer` so far (invariant 1 in docs/invariants.md)
-  /// and after the slots' fences, which are cleared (invariant 4). Errors: kDriver; then no copy is
-  /// under way, and the slots' fences are as they were. Requires: at least one copy.
+  /// and after the slots' fences, which are cleared (invariant 4).
+  /// Errors: kDriver. No copy has been started then, or the host has waited for those that were.
+  /// The slots' fences are unchanged.
   Result<driver::Fence> to_host(std::span<const CopyOut> copies,
                                 driver::Stream producer,
                                 CopyPriority haste = CopyPriority::kPrefetch);
 
   /// Copies slot->size bytes from each slot to the device.
-  /// Stream: after each `written` and after everything submitted so far to `consumer`, the stream
-  /// that the destinations were allocated on (invariant 3). The consumer must still wait for the
-  /// fence. Errors: kDriver; then no copy is under way. Requires: at least one copy.
+  /// Requires: at least one copy; the destinations were allocated on `consumer` (invariant 3).
+  /// Stream: after each `written` and after everything submitted to `consumer` so far. The caller
+  /// makes `consumer` wait for the returned fence before it uses the data (Timeline::wait).
+  /// Errors: kDriver. No copy has been started then, or the host has waited for those that were.
   Result<driver::Fence> to_device(std::span<const CopyIn> copies,
                                   driver::Stream consumer,
                                   CopyPriority haste = CopyPriority::kPrefetch);
@@ -69,8 +79,8 @@ class CopyEngine {
                                   driver::Stream consumer,
                                   CopyPriority haste = CopyPriority::kPrefetch);
 
-  /// Blocks the host until no copy runs, even after driver errors. For callers that cannot wait for
-  /// a fence (counted in driver::Counters::host_syncs).
+  /// Blocks the host until no copy runs. A driver error on one stream does not end the wait for the
+  /// others. For callers that cannot wait for a fence (counted in driver::Counters::host_syncs).
   void drain_sync();
 
   [[nodiscard]] driver::Stream out_stream(CopyPriority haste = CopyPriority::kPrefetch) const;
