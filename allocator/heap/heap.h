@@ -258,7 +258,8 @@ class Heap {
   /// (one with a target) the plan is dropped and the heap records steps again. Blocks of pools are
   /// not planned. Without a target, neither are blocks that outlive their step, nor those that
   /// other streams or copies use. trim_sync() ends a plan. After an out-of-memory error without a
-  /// target there are no more plans. Stream: blocks the host when a plan begins or ends.
+  /// target there are no more plans.
+  /// Stream: blocks the host when a plan begins or ends.
   void end_step();
 
   /// Caps the bytes reserved from the driver; zero removes the cap.
@@ -277,8 +278,8 @@ class Heap {
   /// Free memory with pending fences is not merged with other free memory. If more than the target
   /// is reserved, set_target() and end_step() release cached memory, which may block the host. They
   /// do so at most four times for each value of the target. Zero: no target; streams wait before
-  /// the heap grows. end_step() removes a target that was not set again during the step. Requires:
-  /// no step is running.
+  /// the heap grows. end_step() removes a target that was not set again during the step.
+  /// Requires: no step is running.
   void set_target(Bytes target);
   /// Caps the reserved bytes at a budget; zero: no cap. If more is reserved, cached memory is
   /// released, which may block the host. A request that would exceed the budget

@@ -23,13 +23,13 @@ struct BudgetShortage {
   Bytes least;
   Bytes begin;        // allocated when the step began
   Bytes activations;  // storages that it saved, on the device at its peak
-  /// A later step may need more: no optimizer step has been observed after this one, or after one
-  /// that began with the same allocated bytes.
+  /// `least` is only a lower bound: no optimizer step has been measured after this step, nor after
+  /// one that began with the same allocated bytes.
   bool lower_bound = false;
 };
 
-/// A plan that a step followed. Its profile begins with `begin` allocated bytes. Budgets for it are
-/// the step's budget, minus the bytes by which the step began above `begin`.
+/// A plan that a step followed. Its profile begins with RecordedStep::begin allocated bytes. The
+/// budget of the plan is the step's budget, minus the bytes by which the step began above that.
 struct PlannedStep {
   StepProfile profile;
   BudgetPlan plan;
@@ -44,17 +44,24 @@ struct PlannedStep {
 /// Decides which of a step's offloadable storages are offloaded, so that one device stays within a
 /// budget. Pure: no clock, no CUDA.
 ///
-/// A new sequence of sizes is recorded: every storage is recomputed if it can be, and offloaded
-/// otherwise. If recomputation would need too much room, such steps only offload (RecomputeTrial).
-/// A known sequence follows the plan made from its recording (plan_step) for the bytes allocated at
-/// its beginning. While a step may still match several known ones, each storage is offloaded if any
-/// of their plans offloads it. After the last mismatch everything is offloaded or recomputed, and
-/// the next step of that sequence is recorded.
+/// A sequence is the sizes of a step's storages, and whether each can be recomputed. A new sequence
+/// is recorded: every storage is recomputed if it can be, and offloaded otherwise. If recomputation
+/// would need too much room, such steps only offload (RecomputeTrial). A known sequence follows the
+/// plan made from its recording (plan_step) for the bytes allocated at its beginning.
 ///
-/// A sequence is recorded a second time if a step begins with other allocated bytes than the first
-/// recording. The first training step allocates memory that later steps already find. The host
-/// delays the recorded step by mapping memory and loading kernels. The first planned steps are
-/// therefore measured too (MeasuredTimes), and the plan is revised if necessary.
+/// While a step may still match several known sequences, a storage is kept only if all their plans
+/// keep it. Once the step matches none, the rest of it is offloaded or recomputed. If a storage was
+/// kept before, the step is incomplete as a recording. The next step of its sequence is recorded
+/// then.
+///
+/// The first training step allocates memory that later steps already find. A sequence is therefore
+/// recorded a second time if its next step begins with other allocated bytes. If that step would
+/// exceed the budget, the first recording is adjusted to the new beginning instead. Other changes
+/// of the allocated bytes lead to a new plan, not to a recording. Later recordings follow a step
+/// that exceeded the budget, or are made while no plan fits.
+///
+/// The host delays the recorded step by mapping memory and loading kernels. The first planned steps
+/// are therefore measured too (MeasuredTimes), and the plan is revised if necessary.
 ///
 /// Threads: confined; the runtime holds its lock.
 class BudgetChooser {
@@ -69,26 +76,27 @@ class BudgetChooser {
   /// began. `recomputable`: it can be recomputed instead.
   Action choose(Bytes size, Bytes allocated, bool recomputable = false);
 
-  /// The storages of this step whose fetch begins at the first use of that one.
+  /// The storages of this step whose fetch begins at the first use of storage `index`.
   [[nodiscard]] std::vector<std::size_t> due_with(std::size_t index) const;
 
-  /// Whether the times of this step are needed, as far as known.
+  /// Whether to time the running step. The result may still change during the step.
   [[nodiscard]] bool recording() const;
   /// Sets the times of the last step, if they were needed; none if they are unknown.
   void time(const std::optional<StepTimes>& times);
   /// Duration of a step that ended `steps_ago` steps before the device's last one; hosts run ahead
-  /// of their device. Ignored unless the step followed a plan to its end that is still current.
+  /// of their device. Ignored unless that step followed, to its end, a plan that is still current.
   void took(double seconds, std::size_t steps_ago = 0);
 
-  /// The device's last step was another chooser's.
+  /// Records that another BudgetChooser chose the last step on the device.
   void ended_elsewhere() {
     followed_last_ = nullptr;
     note_followed(nullptr);
   }
 
-  /// The recorded steps that can be planned, and the number of changes to them.
+  /// The recorded steps that can be planned.
   [[nodiscard]] std::vector<KnownStep> known() const;
 
+  /// Number of changes to the recorded steps so far.
   [[nodiscard]] std::uint64_t records() const { return records_; }
 
   /// Number of timed steps. After each of them the host waited for the device.
@@ -104,7 +112,8 @@ class BudgetChooser {
     refused_ = true;
   }
 
-  /// Mapping memory stalled the host in the step that is to end; its timings are not used.
+  /// Records that mapping memory stalled the host in the running step; its timings are not used.
+  /// To be called before end_step(), as are the setters below.
   void unsettled() { settled_ = false; }
 
   /// The device's memory can be reused as soon as its copy out is queued
@@ -118,15 +127,15 @@ class BudgetChooser {
   /// again. If a planned step exceeded the budget, later plans leave at least the excess free.
   void reserved_following_plan(Bytes most) { reserved_following_plan_ = most; }
 
-  /// Sets the peak of the reserved bytes that the budget limits, for the step that is to end.
-  /// Budgets of at least `fewest` bytes limit them; smaller ones limit allocated bytes.
+  /// `most`: peak of the reserved bytes in the step that is to end. `fewest`: the smallest budget
+  /// that limits reserved bytes; smaller budgets limit allocated bytes.
   void reserved(Bytes most, Bytes fewest) {
     reserved_ = most;
     fewest_reserved_ = fewest;
   }
 
-  /// The heap could not place a plan for the step that is to end within the budget. Later plans use
-  /// `bytes` less.
+  /// Records that the heap could not place a plan for the running step within the budget. Later
+  /// plans use `bytes` less.
   void shortfall(Bytes bytes) { shortfall_ = bytes; }
 
   /// Whether the step that is to end has exceeded the budget, with `peak` allocated bytes or by
@@ -137,9 +146,9 @@ class BudgetChooser {
   [[nodiscard]] std::optional<BudgetShortage> excess(const StepCurve& curve) const;
 
   /// The shortage if the step has exceeded the budget although no plan would need less. Either
-  /// everything was offloaded or recomputed, or the step followed a minimal plan. Predicted
-  /// reserved bytes alone are no shortage. Fragmentation within limits is none either if the
-  /// allocated bytes fit.
+  /// everything was offloaded or recomputed, or the step followed a minimal plan, or host memory
+  /// was refused. There is no shortage if only predicted reserved bytes exceed the budget. Nor is
+  /// there one if the allocated bytes fit and the reserved bytes exceed it by at most a sixteenth.
   [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve) const;
   /// Closes the step; `optimized`: an optimizer step is included. Returns the shortage as
   /// shortage() does.

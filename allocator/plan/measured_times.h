@@ -9,35 +9,45 @@
 
 namespace spillway {
 
-/// Compute times of a step: first from its recording, then from steps that follow plans of it. The
-/// host delays the recorded step, and steps in which memory is mapped. After such a pause the
-/// device also computes faster than under load, when its clocks are lower. Accepted times are
-/// therefore the median of several consecutive undelayed steps, never the shortest times.
+/// Compute times of a step: first from its recording, then from steps that follow plans made from
+/// it. A stalled step is one that its host delayed. The recorded step is stalled, and so is each
+/// step that maps memory. An idle device then runs at higher clocks than under sustained load, so
+/// such steps may also be too fast.
+///
+/// Accepted times are therefore the median of three consecutive steps that were not stalled. The
+/// median is accepted if it deviates from the accepted times by more than 0.1 %. It must also
+/// deviate by more than it does from the nearer of the other two steps. Measuring ends with the
+/// first median that is not accepted, after six accepted ones, or after 64 steps.
+///
+/// Some jobs stall in most steps. If there is no median by the eighth consecutive stalled step, or
+/// by the 64th step, the fastest step is accepted instead, under the same condition.
 ///
 /// Pure. Threads: confined.
 class MeasuredTimes {
  public:
   explicit MeasuredTimes(StepTimes recorded) : believed_(std::move(recorded)) {}
 
+  /// The accepted times; at first those of the recording.
   [[nodiscard]] const StepTimes& believed() const { return believed_; }
 
   /// Whether further steps must be measured.
   [[nodiscard]] bool wanted() const { return !done_; }
 
-  /// Adds a step that followed a plan. `stalled`: its host delayed it. True if the accepted times
-  /// have changed, so that a new plan is needed.
+  /// Adds a step that followed a plan. `stalled`: its host delayed it. Returns true if the accepted
+  /// times have changed, so that a new plan is needed.
   bool saw(const StepTimes& times, bool stalled);
 
  private:
   bool accept(const std::vector<StepTimes>& seen);
+  /// Whether `now`, the median of `seen`, deviates enough from the accepted times.
   [[nodiscard]] bool deviates(const StepTimes& now, const std::vector<StepTimes>& seen) const;
 
-  StepTimes believed_;
-  std::vector<StepTimes> seen_;       // consecutive undelayed steps
-  std::optional<StepTimes> fastest_;  // of all steps, until a median is accepted
+  StepTimes believed_;                // accepted
+  std::vector<StepTimes> seen_;       // consecutive steps that were not stalled
+  std::optional<StepTimes> fastest_;  // of all steps before the first accepted median
   int stalled_ = 0;                   // consecutive stalled steps
-  int steps_ = 0;
-  int rounds_ = 0;
+  int steps_ = 0;                     // measured steps
+  int rounds_ = 0;                    // accepted medians
   bool done_ = false;
 };
 

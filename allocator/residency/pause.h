@@ -21,19 +21,21 @@ namespace spillway {
 enum class Contents { kKept, kDiscarded };
 
 struct PauseStats {
-  Bytes paused;              // as requested by their owners, of paused blocks
+  Bytes paused;              // requested bytes of the paused blocks
   Bytes on_host;             // part of these with a copy on the host
   Bytes copied_out;          // by pauses, since creation
   Bytes copied_in;           // by resumes, since creation
   std::uint64_t blocks = 0;  // paused now
 };
 
-/// Releases the memory of allocated blocks, by tag, and restores it at the same addresses:
-/// quiescent memory (docs/invariants.md): the caller guarantees that no work uses the blocks in
-/// between. A block that is touched while it is paused faults.
+/// Releases the memory of allocated blocks, by tag, and restores it at the same addresses.
+/// Requires: no work uses the blocks between the pause and the resume ("quiescent memory" in
+/// docs/invariants.md). Accessing a paused block is undefined; it faults if its chunk was released
+/// (Heap::evict).
 ///
-/// A pause or a resume has two parts. The first may fail and then changes nothing; the second does
-/// not fail. Several devices are thus paused all or none.
+/// A pause or a resume has two parts. begin_pause() and begin_resume() can fail, and then have
+/// changed nothing. finish_pause() and finish_resume() cannot fail. To pause several devices, the
+/// caller runs the first part on all of them. If one fails, it cancels the others.
 ///
 /// Threads: safe. One thread calls both parts of an operation, and one operation runs at a time;
 /// the runtime ensures that. Any thread may free blocks meanwhile.
@@ -53,31 +55,36 @@ class PauseManager {
     TagId tag = TagId::kUntagged;
     Bytes size;                    // as requested
     std::optional<HostSlot> copy;  // none if the contents are discarded
-    driver::Fence copied;          // the last copy, to either direction
+    driver::Fence copied;          // fence of the last copy, in either direction
     bool shared = false;           // exported to other processes
   };
 
   /// The blocks of an operation, between its two parts.
   using Blocks = std::vector<Block>;
 
-  /// First part of a pause: copies the requested bytes of the blocks under `tags` to the host.
-  /// Blocks that are already paused are omitted.
-  /// Stream: the copies are ordered after all work submitted to the blocks' streams, and queued as
-  /// one batch. Then the host waits for them (counted in driver::Counters::host_syncs).
+  /// First part of a pause. `contents` kKept: copies the requested bytes of the blocks under `tags`
+  /// to the host. kDiscarded: makes no copy. Blocks that are already paused are omitted.
+  /// Stream: the host waits for all work submitted to the blocks' streams and other users so far,
+  /// with either value of `contents` (counted in driver::Counters::host_syncs). Copies are ordered
+  /// after that work and queued as one batch; the host waits for them too.
   /// Errors: kOutOfHostMemory, kDriver; kNotReady if a block is shared with other processes.
   /// Nothing has changed then.
   Result<Blocks> begin_pause(std::span<const TagId> tags, Contents contents);
   /// Second part: releases the memory. Returns the bytes released to the driver.
   Bytes finish_pause(Blocks blocks);
+  /// Instead of the second part: nothing is paused, and the host copies are dropped.
+  /// Stream: no wait.
   void cancel_pause(Blocks blocks);
 
   /// First part of a resume: maps memory at the old addresses and restores contents that were kept.
   /// Stream: the host waits for the copies (counted), so that any stream may use the blocks
   /// afterwards.
-  /// Errors: kOutOfDeviceMemory, kDriver; everything is paused as before then.
+  /// Errors: kOutOfDeviceMemory, kDriver; all blocks stay paused then.
   Result<Blocks> begin_resume(std::span<const TagId> tags);
   /// Second part: the blocks' owners may use them again.
   void finish_resume(Blocks blocks);
+  /// Instead of the second part: the blocks are paused again.
+  /// Stream: may block the host, as Heap::evict().
   void cancel_resume(Blocks blocks);
 
   /// The owner of `at` is about to free it. If it is paused, its host copy is freed.
@@ -85,14 +92,15 @@ class PauseManager {
     if (any_.load(std::memory_order_relaxed)) forget(at);
   }
 
-  /// The present tags of the paused blocks.
+  /// The current tags of the paused blocks, which may have been retagged while paused.
   [[nodiscard]] std::set<TagId> tags();
   /// The requested bytes of the paused blocks under `tags`.
   [[nodiscard]] Bytes bytes_under(std::span<const TagId> tags) const;
   [[nodiscard]] PauseStats stats() const;
 
-  /// Calls `look` with the host copy of the paused block at `at`, and its size; false if there is
-  /// none. The copy stays while `look` runs.
+  /// Calls `look` with the host copy of the paused block at `at`, and its size. Returns false if
+  /// there is none. The copy stays while `look` runs, because a lock is held. `look` must not call
+  /// this object.
   template <typename Look>
   bool with_copy(driver::DevicePtr at, Look look) const {
     const Lock lock(mutex_);

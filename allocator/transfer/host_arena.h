@@ -12,8 +12,9 @@
 
 namespace spillway {
 
-/// Pinned host memory for one storage. Move-only by convention: its owner returns each slot exactly
-/// once.
+/// Pinned host memory for one storage, from HostArena::take(). It has no destructor: its owner
+/// calls HostArena::give() exactly once for it, and uses no copy of it. The bytes of a dropped slot
+/// are leaked: they stay counted in HostArenaStats::in_slots.
 struct HostSlot {
   std::byte* data = nullptr;
   Bytes size;
@@ -25,7 +26,7 @@ struct HostSlot {
 struct HostArenaStats {
   Bytes registered;  // pinned bytes, including those being pinned in the background
   Bytes registered_peak;
-  Bytes in_slots;       // in use, plus returned with a fence that has not been observed to pass
+  Bytes in_slots;  // of slots in use, and of returned ones whose fence was not seen to have passed
   Bytes in_slots_peak;  // peak bytes in use, over the steps that the arena is sized for
   std::uint64_t registrations = 0;
   Bytes huge;                        // of the pinned bytes: in preallocated huge pages (hugetlbfs)
@@ -38,14 +39,14 @@ struct HostArenaStats {
 /// Pinned host memory: large registered pieces, exact-size sub-allocation (64-byte aligned), best
 /// fit, coalescing.
 ///
-/// The first step grows the arena piece by piece; a background thread creates the next piece.
-/// Registered bytes exceed those in slots by at most a quarter or 8 MiB, whichever is more. With a
-/// limit, they exceed them by at most an eighth of it. end_step() then sizes the arena for the
-/// recent steps.
+/// The first step grows the arena piece by piece; a background thread creates the next piece. A new
+/// piece is larger than its request only if the surplus stays small. The surplus is the registered
+/// bytes beyond those in use: at most a quarter of these or 8 MiB, whichever is more. With a limit,
+/// it is also at most an eighth of the limit. end_step() then sizes the arena for the recent steps.
 ///
-/// A slot returned with a fence is reused only together with that fence. The choice of a slot
-/// depends on sizes alone, never on timing. A step that repeats therefore gets the same slots, and
-/// the arena stops growing.
+/// take() may return bytes whose fences have not passed. They are then in HostSlot::fences, and the
+/// next copy into the slot waits for them. The choice of a slot depends on sizes alone, never on
+/// timing. A step that repeats therefore gets the same slots, and the arena stops growing.
 ///
 /// Threads: safe.
 /// Ownership: owns the pieces; the destructor (tests only) requires that no slot is in use.
@@ -63,25 +64,30 @@ class HostArena {
   /// Errors: kOutOfHostMemory at the limit or if the machine refuses; kDriver.
   Result<HostSlot> take(Bytes size);
 
-  /// Returns a slot; `last` is the last copy that reads or writes it.
+  /// Returns a slot from take() to the arena. It can be called as soon as the last copy that reads
+  /// or writes the slot has been submitted. `last`: the fence of that copy, default-constructed if
+  /// there is none. The next copy into these bytes waits for it on the device.
+  /// Stream: no wait.
   void give(HostSlot slot, driver::Fence last);
 
-  /// Ends a step of that shape (RecentPeaks::add), and sizes the arena for the largest peak of the
-  /// recent steps. If no slot is in use and the pieces are too small, several, or too large, it
-  /// registers one piece of that size instead of all others. The pieces are too large at
+  /// Ends a step, and sizes the arena for the largest peak of the recent steps. `shape`: equal for
+  /// steps that save storages of the same sizes (RecentPeaks::add). If no slot is in use and the
+  /// pieces are too small, several, or too large, one piece of that size replaces all pieces. The
+  /// pieces are too large if they exceed
   ///   - steps of one shape: more than 1.03 x that peak, rounded up to a page;
   ///   - steps of several shapes: more than 1.1 x that peak. The new piece is then a sixteenth
-  ///     larger than the peak, so that slowly growing lengths register seldom.
-  /// If slots are in use, unneeded free pieces are unregistered. A refused request counts towards
-  /// its step's peak. If the machine refuses the piece, the arena keeps what it can have. It
-  /// retries after RecentPeaks::kSteps steps or for a larger peak. Otherwise nothing happens.
+  ///     larger than the peak, so that slowly growing sequence lengths seldom need a new one.
+  /// If slots are in use, unneeded free pieces are unregistered. A failed take() counts towards its
+  /// step's peak. If the machine refuses the piece, the arena registers a smaller one: without the
+  /// sixteenth, then of the former size. If all fail, the next step grows the arena on demand. The
+  /// full size is tried again after RecentPeaks::kSteps steps or for a larger peak.
   /// Stream: may block the host if the arena is resized (counted in driver::Counters::host_syncs).
   void end_step(std::uint64_t shape);
 
-  /// Resizes as end_step() does within a step, for the recent steps and the running one. May be
-  /// called at any time; never blocks. Returns true when the registered bytes are at most those
-  /// that end_step() allows. From the first success on, the arena grows by little more than each
-  /// request.
+  /// Resizes as end_step() does, but during a step: for the recent steps and the running one. It
+  /// can be called at any time and never blocks. Returns true if the arena is now no larger than
+  /// end_step() would allow; false if slots in use or pending fences prevent that. After a success
+  /// the arena grows by small pieces, at first a 64th of its size, until it has doubled.
   bool trim();
 
   /// As trim(), but waits if only fences prevent the resize.

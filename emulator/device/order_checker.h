@@ -24,21 +24,28 @@ struct AccessSite {
   const char* place = nullptr;  // lines of the program
 };
 
-/// Detects data races: two operations that access the same bytes, one of them writing, without an
-/// order between them. It does so for any schedule, even if the data are correct. The same two
-/// operations at the same two places are one report with a count.
+/// Detects data races. A race is two operations of different actors (streams or host threads) that
+/// access a common byte, at least one of them writing. Neither is ordered before the other (vector
+/// clocks). A race is reported even if this run happened to execute the two in a harmless order.
+/// Races between the same two operations, with equal sizes, tags and places, are one report with a
+/// count. One access causes at most one report.
+///
+/// For each range of bytes the latest 32 accesses are kept; a race with an older one is missed.
 /// Threads: under the machine's lock.
 class OrderChecker {
  public:
-  /// `prints`: each new report is printed to stderr, up to twenty. `file`, if not empty, gets a
-  /// byte per report at once, so that none is lost however the process ends.
+  /// `prints`: each new report is printed to stderr, up to twenty. `file`: if not empty, one byte
+  /// is appended to it as soon as a report is found. Its size is the number of reports, however the
+  /// process ends.
   explicit OrderChecker(bool prints = true, std::string file = {})
       : prints_(prints), file_(std::move(file)) {}
 
   /// Sets the name of an actor in reports.
   void name_actor(Actor actor, std::string name);
 
-  /// Records a read or write by `actor` with the knowledge `clock`.
+  /// Checks a read or write of `bytes` by `actor` against earlier accesses, and records it.
+  /// `clock`: the points of all actors that it is ordered after. `deed`: its description in
+  /// reports.
   void access(Actor actor,
               const VectorClock& clock,
               const Strided& bytes,
@@ -48,19 +55,22 @@ class OrderChecker {
   /// The bytes were released to the driver; later contents are unrelated.
   void forget(Range range);
 
-  /// The text of report `index`; null past the last kept one. Valid until the next call.
+  /// The text of report `index`; null past the last one. The first 1024 reports are kept. Valid
+  /// until the next call for the same report.
   const char* report(std::size_t index);
 
   /// Moves the reports of another checker to this one.
   void take_reports(OrderChecker& from);
 
-  /// Number of different reports, including cleared ones.
+  /// Number of distinct reports since creation. clear() does not reset it, but a race that is
+  /// found again after clear() counts again.
   [[nodiscard]] std::size_t report_count() const { return count_; }
 
+  /// Drops the kept reports; recorded accesses stay.
   void clear();
 
-  /// Prints how often reports were repeated to stderr, and "spillway-check: N reports" unless a
-  /// file counts them for several processes.
+  /// Prints to stderr how often each of the first twenty reports was found, if more than once. Then
+  /// prints "spillway-check: N reports", unless a file counts them for several processes.
   void print_end() const;
 
  private:
@@ -70,11 +80,12 @@ class OrderChecker {
     Range range{};
     std::size_t bytes = 0;
     AccessSite deed{};
-    std::shared_ptr<const Strided> rows;  // null: all bytes of the segment
+    std::shared_ptr<const Strided> rows;  // null: all bytes of `range`
   };
 
-  /// The accesses to a range since it was last written completely. `reads` and `writes` contain the
-  /// latest of each actor and shape.
+  /// An interval of addresses (not an allocator's segment), and the accesses to it since its last
+  /// complete write. `reads` and `writes` contain the latest access of each actor and strided
+  /// layout.
   struct Segment {
     Range range;
     std::vector<Access> writes;
