@@ -30,7 +30,8 @@ struct AccessSite {
 /// Races between the same two operations, with equal sizes, tags and places, are one report with a
 /// count. One access causes at most one report.
 ///
-/// For each range of bytes the latest 32 accesses are kept; a race with an older one is missed.
+/// For each range of bytes at most 32 reads and 32 writes are kept; a race with a dropped one is
+/// missed.
 /// Threads: under the machine's lock.
 class OrderChecker {
  public:

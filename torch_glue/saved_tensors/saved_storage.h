@@ -20,11 +20,15 @@ namespace spillway {
 
 class UnpackOrder;
 
-/// One storage that autograd saves, however many tensors view it: one decision, and each byte that
-/// they cover at most once on the host (invariant 5 in docs/invariants.md). The decision, and what
-/// is counted for it, is about the storage's bytes, which leave the device; copied is what its
-/// tensors cover. The hooks of its tensors own it together; the last one ends the host copy
-/// (invariant 8).
+/// The state shared by all saved tensors over one storage. There is one decision for it, one host
+/// copy, and after a fetch one device copy. Each covered byte is on the host at most once
+/// (invariant 5 in docs/invariants.md). It is copied again only if it changed since
+/// (HostCopy::take). The decision and the counter of offloaded bytes are for the whole storage.
+/// Copied bytes are those that its saved tensors cover, and small remainders next to them
+/// (extend_to_block).
+///
+/// The hooks of the saved tensors own it together. The host copy ends with the last hook
+/// (invariant 8). Its slot is then returned with the fences of its copies.
 ///
 /// It is identified by the storage object; a weak reference prevents reuse of its address.
 ///
@@ -36,8 +40,8 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   /// Whether there is an entry; sets `chain` to its value from set_recompute_depth().
   static bool knows(const c10::Storage& storage, int& chain);
 
-  /// The length of the chain by which it could have been recomputed, itself included
-  /// (Recipe::chain).
+  /// Sets the number of consecutive recomputations that would recompute it, its own included
+  /// (Recipe::chain). knows() returns it as `chain`.
   void set_recompute_depth(int chain) { chain_ = chain; }
 
   SavedStorage(const c10::Storage& storage, DeviceRuntime& device);
@@ -58,11 +62,12 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
     const Decision* decided = nullptr;  // set if decided before, because it could be recomputed
   };
 
-  /// A hook saves a tensor. True: its bytes are copied to the host, or this object references the
-  /// storage because it may have to be offloaded later; the hook need not reference it. False: the
-  /// hook keeps it. Other storages that are due with this one are offloaded. Stream: the copy is
-  /// ordered after the work submitted to the stream (invariant 1). `round` is the hook's own from
-  /// here on, until remove_hook().
+  /// A hook saves a tensor. Returns true if the hook must drop its tensor: its bytes are copied, or
+  /// this object references the storage for a later offload. Returns false if the hook keeps it.
+  /// Also offloads waiting storages whose offload the plan puts at this save. `round`: state of
+  /// this hook, the number of the last fetch that it has seen. save() sets it; the hook passes the
+  /// same variable to fetch() and remove_hook().
+  /// Stream: the copy is ordered after the work submitted to the stream (invariant 1).
   bool save(const Saved& saved, const RegionOptions& region, std::uint64_t& round);
 
   /// Bytes of the saved storage, from `begin` on.
@@ -74,14 +79,14 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   /// Makes `bytes`, and all other saved bytes, available on the device, usable on the current
   /// stream. Returns the original storage if it still exists, otherwise a copy that the hooks
   /// share. The copy spans from the first saved byte to the last. Addresses in it equal the
-  /// original ones modulo 512. `round` is that of save().
+  /// original ones modulo 512. `round`: as set by save().
   /// Errors: c10::Error for a failed copy, c10::OutOfMemoryError.
   OnDevice fetch(std::uint64_t& round, const ByteRange& bytes);
 
-  /// Begins a fetch if a hook may still use the storage and it is not resident. Fetches for this
-  /// stream, or for the current one if this stream belongs to another device. True if a copy has
-  /// begun.
-  /// Errors: none; the unpack reports a lasting one.
+  /// Begins a fetch if a hook may still use the storage and it is not resident. Fetches for
+  /// `consumer`. If that belongs to another device, fetches for the current stream of the storage's
+  /// device. Returns whether a copy has begun.
+  /// Errors: not returned; the unpack raises a persistent one.
   bool prefetch(c10::cuda::CUDAStream consumer);
 
   /// Called when the device has no room: offloads a waiting storage now, and drops a prefetched
@@ -90,9 +95,9 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   /// Stream: no wait.
   Bytes reclaim();
 
-  /// A hook that keeps its tensor unpacks it. The first unpack checks whether the storage is
-  /// referenced elsewhere. The plan is thus right from the second step on, whatever the first step
-  /// offloaded (invariant 6).
+  /// To be called when a hook that kept its tensor unpacks it. The first unpack checks whether the
+  /// storage is referenced elsewhere. From the second step on, no plan therefore depends on what
+  /// the first step offloaded (invariant 6).
   void kept_is_used();
 
   /// Number in the run log (RunLog); zero if it is off.
@@ -108,7 +113,7 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   std::atomic<int> chain_{0};
 
   /// A copy on the device. It is kept until every hook that existed at its fetch has unpacked once
-  /// or ended, so that two views share one copy. After that the tensors that use it own it.
+  /// or ended, so that two views share one copy. After that only the tensors that use it keep it.
   struct Arrival {
     c10::Storage held;
     c10::weak_intrusive_ptr<c10::StorageImpl> seen;
@@ -130,6 +135,7 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
 
   bool save_first(const Saved& saved, const RegionOptions& region, Decision& decision)
       SPILLWAY_REQUIRES(mutex_);
+  /// Records the offload in the accounting, the unpack order and the run log.
   void has_left(const RegionOptions& region, Bytes copied) SPILLWAY_REQUIRES(mutex_);
   /// Offloads it now if possible. Requires: the decision is to offload it.
   void leave();
@@ -139,7 +145,8 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
   Bytes drop_arrival() SPILLWAY_REQUIRES(mutex_);
   /// Whether this is its first use.
   bool used_first() SPILLWAY_REQUIRES(mutex_);
-  /// As fetch(); sets `news` to its site if the step's plan must be updated.
+  /// As fetch(). Sets `news` to its site on the first use if the site is watched; the caller then
+  /// calls on_first_use().
   OnDevice fetch(std::uint64_t& round,
                  const ByteRange& bytes,
                  c10::cuda::CUDAStream consumer,
