@@ -19,8 +19,8 @@ namespace spillway {
 /// deviate by more than it does from the nearer of the other two steps. Measuring ends with the
 /// first median that is not accepted, after six accepted ones, or after 64 steps.
 ///
-/// Some jobs stall in most steps. If there is no median by the eighth consecutive stalled step, or
-/// by the 64th step, the fastest step is accepted instead, under the same condition.
+/// Some jobs stall in most steps. If there is no median after eight consecutive stalled steps, or
+/// after 64 steps, the fastest step is accepted if it deviates by more than 0.1 %.
 ///
 /// Pure. Threads: confined.
 class MeasuredTimes {
