@@ -28,7 +28,7 @@ at = m.data_ptr(), v.data_ptr()
 paused = spillway.pause("optimizer")
 gone = free() - before
 accounting = spillway.memory.by_tag()
-away = [accounting["tags"]["optimizer"]["away"], accounting["total"]["away"]]
+away = [accounting["tags"]["optimizer"]["paused"], accounting["total"]["paused"]]
 resumed = spillway.resume("optimizer")
 back = free() - before
 # On another stream, without a wait: a resume is over when it returns.
@@ -279,7 +279,7 @@ try:
     torch.ones(1 << 18, device="cuda")
 except torch.OutOfMemoryError as error:
     text = str(error)
-report([text, spillway.memory.by_tag()["tags"]["activation/layers.0"]["away"]])
+report([text, spillway.memory.by_tag()["tags"]["activation/layers.0"]["paused"]])
 """,
         **SHORT,
     )
