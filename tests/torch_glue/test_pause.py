@@ -161,7 +161,7 @@ report([texts, torch.equal((m + v).cpu(), torch.arange(8 << 18).float() * 3)])
     assert len(texts) == 2 and equal
     for text in texts:
         assert text.startswith("CUDA out of memory. Tried to allocate 16.00 MiB. GPU 0 (emulated)")
-        assert "live by tag: hog 50.00 MiB" in text and 'spillway.pause("hog")' in text
+        assert "allocated by tag: hog 50.00 MiB" in text and 'spillway.pause("hog")' in text
 
 
 def test_a_snapshot_shows_no_memory_where_it_is_paused(program):
