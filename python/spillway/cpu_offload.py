@@ -160,8 +160,8 @@ class CPUOffload(Region):
     takes precedence.
 
     Raises:
-        TypeError: ``offload_ratio`` is not a number, ``tag`` not a string, or ``prefetch_headroom`` not a
-        size.
+        TypeError: ``offload_ratio`` is not a number, ``tag`` is not a string, or ``prefetch_headroom`` is
+            not a size.
         ValueError: ``offload_ratio`` is outside [0, 1]; ``prefetch_headroom`` is negative; or, at entry,
             ``tag`` already has another ratio in this step.
     """

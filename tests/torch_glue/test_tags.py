@@ -368,7 +368,7 @@ def test_the_summary_is_a_table(summary):
 
 
 def test_a_gpu_that_is_not_there_is_refused(summary):
-    assert "99" in summary["refused"] and "GPUs" in summary["refused"]
+    assert "99" in summary["refused"]
 
 
 def test_of_pytorchs_allocator_the_summary_says_what_it_cannot_know(program):
