@@ -67,7 +67,7 @@ def section(found: dict[str, Any]) -> str:
         f"{link_in:.1f} GB/s in and {link_out:.1f} GB/s out. The driver meets {met} of the "
         f"{claims['claims']} claims that the "
         f"emulated GPU is held to. Of {tests['ran']} tests on the GPU {tests['passed']} passed, "
-        f"{tests['skipped']} were skipped (unsupported there), and {tests['failed']} failed: "
+        f"{tests['skipped']} were skipped (unsupported there), and {tests['failed']} failed. "
         f"{tests['since']}",
     ]
     return QUOTE.marked(lines)
