@@ -9,7 +9,11 @@ import pytest
 from conftest import spillway
 from spillway import emulator
 
-ASK = "import sys; from spillway import emulator as e; print(e.is_emulated(), e.is_dry_run(), 'torch' in sys.modules)"
+ASK = """
+import sys
+from spillway import emulator
+print(emulator.is_emulated(), emulator.is_dry_run(), "torch" in sys.modules)
+"""
 
 
 @pytest.mark.parametrize(
