@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m bench.curve`: draws docs/curve.png, the budget curve of a full-size model in a dry run, beside
-the other ways to need less memory that scripts/peers has measured last."""
+the alternatives that scripts/peers measured last."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ MODEL = "llama-8b-8-layers"
 GIB = 2**30
 #: The actions for the bytes, from the axis up.
 PARTS = (("kept", "#4c72b0"), ("moved", "#dd8452"), ("recomputed", "#55a868"))
-NAMES = {"kept": "kept", "moved": "moved", "recomputed": "recomputed"}
+NAMES = {"kept": "resident", "moved": "offloaded", "recomputed": "recomputed"}
 
 
 def draw(found: dict[str, Any], ways: dict[str, Any], path: Path) -> None:
-    """`found`: as probes/curve.py prints it; `ways`: held bytes and milliseconds by other way."""
+    """`found`: as probes/curve.py prints it; `ways`: reserved bytes and milliseconds by alternative."""
     points = [*found["explained"]["curve"], found["explained"]["chosen"]]
     points.sort(key=lambda point: point["budget"])
     budgets = [point["budget"] / GIB for point in points]
@@ -38,7 +38,7 @@ def draw(found: dict[str, Any], ways: dict[str, Any], path: Path) -> None:
         [point["bound"] * 1e3 for point in points],
         color="#999999",
         linestyle=":",
-        label="no plan beats",
+        label="lower bound of any plan",
     )
     times.plot(
         found["plain"]["held"] / GIB, found["plain"]["ms"], "o", color="#222222", label="plain PyTorch"
@@ -48,7 +48,7 @@ def draw(found: dict[str, Any], ways: dict[str, Any], path: Path) -> None:
     times.set_yscale("log")
     times.set_yticks([300, 400, 600, 1000, 1500], labels=["300", "400", "600", "1000", "1500"])
     times.minorticks_off()
-    times.set_ylabel("milliseconds a step, predicted")
+    times.set_ylabel("predicted step time (ms)")
     times.legend(fontsize=8)
     parts.stackplot(
         budgets,
@@ -57,7 +57,7 @@ def draw(found: dict[str, Any], ways: dict[str, Any], path: Path) -> None:
         labels=[NAMES[part] for part, _ in PARTS],
     )
     parts.set_ylabel("GiB saved for the backward pass")
-    parts.set_xlabel("budget, or what the device holds (GiB)")
+    parts.set_xlabel("budget, or peak reserved memory (GiB)")
     parts.legend(loc="upper left", fontsize=8)
     for axes in (times, parts):
         axes.grid(alpha=0.25)

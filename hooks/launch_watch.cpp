@@ -38,8 +38,8 @@ Status no_profiler_is_due() {
     if (!value || value->empty()) continue;
     return SPILLWAY_ERROR(Code::kNotReady,
                           std::string(name) + "=" + *value +
-                              ": a profiler is to watch this process, and CUPTI has room for one. "
-                              "Launches can be watched in a run without it");
+                              ": a profiler uses CUPTI in this process, and CUPTI allows one "
+                              "subscriber. Unset the variable to watch launches");
   }
   return {};
 }

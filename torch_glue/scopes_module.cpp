@@ -22,7 +22,8 @@ class Opened {
   /// Calls `open`, and stores a call of `close` with its result, or without arguments if the result
   /// is None. Both are native functions: Python code could be interrupted within.
   void open(const py::object& open, py::object close) {
-    if (close_) throw std::logic_error("this scope is already open: use one Opened for each entry");
+    if (close_)
+      throw std::logic_error("this scope is already open: leave it before entering it again");
     value_ = open();
     close_ = std::move(close);
   }

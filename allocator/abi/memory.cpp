@@ -38,8 +38,9 @@ Result<DeviceRuntime*> owner_of(const char* call, const void* at) {
   if (owner == nullptr) {
     return not_ours(call,
                     at,
-                    " does not lie in a live block of Spillway's: it comes from somewhere else, or "
-                    "was released before");
+                    " is not in an allocated block of Spillway's heap: it comes from another "
+                    "allocator or was released before. Pass an address in a block that is still "
+                    "allocated");
   }
   return owner;
 }

@@ -167,8 +167,8 @@ Result<SharedMemory> Backing::share(Range where) const {
   auto chunk = around(where.begin);
   if (chunk == chunks_.end()) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "this memory lies in pages that a training step uses in turns, and "
-                          "cannot be shared between processes: copy it first");
+                          "this memory is in pages that planned allocations of a training step "
+                          "reuse, and cannot be shared between processes: share a copy of it");
   }
   SharedMemory shared{chunk->first, {}};
   for (; chunk != chunks_.end() && chunk->first < where.end(); ++chunk) {

@@ -31,7 +31,7 @@ std::string wrong_state(const Block& block, Bytes mapped, Bytes granularity) {
     case BlockState::kFree:
       return mapped == block.size ? "" : "a free block is not mapped";
     case BlockState::kLive:
-      return mapped == block.size || block.evicted ? "" : "a live block is not mapped";
+      return mapped == block.size || block.evicted ? "" : "an allocated block is not mapped";
     case BlockState::kHole:
       return mapped.zero() ? "" : "a hole is mapped";
     case BlockState::kStuck:
@@ -74,7 +74,7 @@ std::string Region::check() const {
     if (gap && !gaps.contains(block)) return "a gap is not listed";
     if (free && block->ties != nullptr && block->ties->fences.empty()) return "ties without fences";
     if ((table_.starting(block->at) == block) != (block->state == BlockState::kLive)) {
-      return "the table does not say what is live";
+      return "the table differs from the allocated blocks";
     }
     if (free) cached += block->size;
     if (free && block->fenced()) pending += block->size;
@@ -112,10 +112,10 @@ std::string Heap::check() const {
       tags[block->tag] += block->size;
     }
   }
-  if (sum.reserved != stats.reserved) return "held bytes are counted wrong";
-  if (sum.allocated != stats.allocated) return "live bytes are counted wrong";
+  if (sum.reserved != stats.reserved) return "reserved bytes are counted wrong";
+  if (sum.allocated != stats.allocated) return "allocated bytes are counted wrong";
   if (sum.requested != stats.requested) return "requested bytes are counted wrong";
-  if (sum.allocated_blocks != stats.allocated_blocks) return "live blocks are counted wrong";
+  if (sum.allocated_blocks != stats.allocated_blocks) return "allocated blocks are counted wrong";
   if (stats.allocations - stats.frees != stats.allocated_blocks) return "calls are counted wrong";
   if (stats.stranded > stats.cached || stats.pending > stats.cached)
     return "waste is counted wrong";

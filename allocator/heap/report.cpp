@@ -130,10 +130,10 @@ std::string Heap::report() const {
   }
   const auto memory = driver::memory_info(state_->device);
 
-  std::string text = "device " + std::to_string(static_cast<int>(state_->device.id)) + ": held " +
-                     readable(now.reserved);
+  std::string text = "device " + std::to_string(static_cast<int>(state_->device.id)) +
+                     ": reserved " + readable(now.reserved);
   if (!cap.zero()) text += " (limit " + readable(cap) + ")";
-  text += ", live " + readable(now.allocated) + " in " + std::to_string(now.allocated_blocks) +
+  text += ", allocated " + readable(now.allocated) + " in " + std::to_string(now.allocated_blocks) +
           " blocks";
   text += ", cached " + readable(now.cached) + " (largest block " + readable(largest) +
           ", pending " + readable(now.pending) + ")";
@@ -142,7 +142,7 @@ std::string Heap::report() const {
     text += ", the driver has " + readable(memory.value().free) + " of " +
             readable(memory.value().total);
   }
-  text += "; live by tag:";
+  text += "; allocated by tag:";
   for (const auto& [tag, bytes] : by_size(tags)) {
     std::string name =
         state_->options.name_of == nullptr ? std::string() : state_->options.name_of(tag);

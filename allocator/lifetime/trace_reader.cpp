@@ -24,7 +24,7 @@ class Reader {
       SPILLWAY_RETURN_IF_ERROR(record(whole));
       if (!whole) break;  // an incomplete record
     }
-    if (trace_.complete && at_ != bytes_.size()) return wrong("something follows the trace's end");
+    if (trace_.complete && at_ != bytes_.size()) return wrong("data follows the trace's end");
     return std::move(trace_);
   }
 
@@ -49,7 +49,7 @@ class Reader {
     std::uint64_t granularity = 0;
     SPILLWAY_RETURN_IF_ERROR(number(device, whole));
     SPILLWAY_RETURN_IF_ERROR(number(granularity, whole));
-    if (!whole) return wrong("it ends within its header");
+    if (!whole) return wrong("the file ends within its header");
     if (device > static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max())) {
       return wrong("no such device: " + std::to_string(device));
     }
@@ -145,7 +145,7 @@ class Reader {
     SPILLWAY_RETURN_IF_ERROR(small(event.pool, pools_, "pool", whole));
     if (!whole) return {};
     if (size > std::numeric_limits<std::uint64_t>::max() - live_) {
-      return wrong("more than 2^64 live bytes");
+      return wrong("more than 2^64 allocated bytes");
     }
     if (event.stream == streams_) ++streams_;
     if (event.pool == pools_) ++pools_;
@@ -161,7 +161,7 @@ class Reader {
     SPILLWAY_RETURN_IF_ERROR(number(back, whole));
     if (!whole) return {};
     if (back >= sizes_.size() || !sizes_[sizes_.size() - 1 - back]) {
-      return wrong("an event of a block that is not live");
+      return wrong("an event of a block that is not allocated");
     }
     event.block = sizes_.size() - 1 - back;
     if (event.kind == TraceEvent::Kind::kRetag) {

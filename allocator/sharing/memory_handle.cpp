@@ -77,17 +77,19 @@ Result<MemoryHandle> MemoryHandle::read(std::string_view bytes) {
   }
   if (bytes.size() < sizeof(Header)) return wrong("it is too short");
   const auto header = take<Header>(bytes);
-  if (header.version != kVersion) return wrong("another version of Spillway made it");
+  if (header.version != kVersion)
+    return wrong("another version of Spillway made it: sender and receiver need the same version");
   if (header.pieces == 0 || header.pieces > kMaxPieces ||
       bytes.size() != header.pieces * sizeof(WirePiece)) {
-    return wrong("its length does not fit");
+    return wrong("its length does not match its pieces");
   }
-  if (header.process <= 0 || header.proof < 0) return wrong("a number in it is negative");
+  if (header.process <= 0 || header.proof < 0)
+    return wrong("a process or file number in it is negative");
   MemoryHandle handle{header.process, header.proof, header.started, header.serial, {}};
   std::uint64_t room = std::numeric_limits<std::int64_t>::max();
   for (std::uint32_t i = 0; i < header.pieces; ++i) {
     const auto piece = take<WirePiece>(bytes);
-    if (piece.file < 0 || piece.zero != 0) return wrong("a number in it is out of range");
+    if (piece.file < 0 || piece.zero != 0) return wrong("a field of a piece is out of range");
     if (piece.size == 0 || piece.size > room) return wrong("a size in it is out of range");
     room -= piece.size;
     handle.pieces.push_back({piece.file, Bytes{piece.size}});

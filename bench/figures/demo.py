@@ -7,7 +7,7 @@ from bench.figures.registry import Session, figure
 
 
 def moving(session: Session) -> list[dict]:
-    """The arms that move, with plain under "plain" in each."""
+    """The variants that offload, with plain under "plain" in each."""
     plain, *arms = session.demo()["arms"]
     return [{**arm, "plain": plain} for arm in arms]
 
@@ -16,7 +16,7 @@ def everything(session: Session) -> dict:
     return next(arm for arm in moving(session) if arm["ratio"] == 1.0)
 
 
-@figure("demo_losses_equal", "share of arms", "= 1", "emulated")
+@figure("demo_losses_equal", "share of variants", "= 1", "emulated")
 def losses_equal(session: Session) -> float:
     """Losses and gradients of every step have plain PyTorch's bits."""
     arms = moving(session)
@@ -25,14 +25,14 @@ def losses_equal(session: Session) -> float:
 
 @figure("demo_peak_saved", "share of plain's peak", ">= 0.3", "emulated")
 def peak_saved(session: Session) -> float:
-    """With ratio 1, this much of the device memory that plain PyTorch holds at its peak is not needed."""
+    """With ratio 1 the peak of device memory is lower than plain PyTorch's by this share."""
     arm = everything(session)
     return 1 - arm["peak_device_bytes"] / arm["plain"]["peak_device_bytes"]
 
 
-@figure("demo_peak_fall_held", "share of the bytes away at the peak", ">= 0.9", "emulated")
+@figure("demo_peak_fall_held", "fall of the peak / bytes offloaded at the peak", ">= 0.9", "emulated")
 def peak_fall_held(session: Session) -> float:
-    """Bytes that are away at the peak have left the device: bytes held from the driver, worst arm."""
+    """The peak of reserved bytes falls by the bytes that are offloaded at that peak; worst variant."""
     return min(
         (arm["plain"]["peak_device_bytes"] - arm["peak_device_bytes"])
         / max(arm["offloaded_at_peak_bytes"], 1)
@@ -40,9 +40,9 @@ def peak_fall_held(session: Session) -> float:
     )
 
 
-@figure("demo_peak_fall_live", "share of the bytes away at the peak", ">= 0.9", "emulated")
+@figure("demo_peak_fall_live", "fall of the peak / bytes offloaded at the peak", ">= 0.9", "emulated")
 def peak_fall_live(session: Session) -> float:
-    """The same for live bytes."""
+    """The same for allocated bytes."""
     return min(
         (arm["plain"]["peak_allocated_bytes"] - arm["peak_allocated_bytes"])
         / max(arm["offloaded_at_allocated_peak_bytes"], 1)
@@ -50,9 +50,9 @@ def peak_fall_live(session: Session) -> float:
     )
 
 
-@figure("demo_fall_at_plains_peak", "share of the bytes away then", ">= 0.9", "emulated")
+@figure("demo_fall_at_plains_peak", "fall / bytes offloaded then", ">= 0.9", "emulated")
 def fall_at_plains_peak(session: Session) -> float:
-    """Where plain has the most live bytes, an arm has as many fewer as are away; worst arm."""
+    """At plain's peak of allocated bytes, a variant has as many fewer as are offloaded; worst variant."""
     shares = []
     for arm in moving(session):
         plain = arm["plain"]["memory"]
@@ -66,7 +66,7 @@ def fall_at_plains_peak(session: Session) -> float:
 
 @figure("demo_moved_over_ratio", "bytes above ratio x offloadable, most in any step", "<= 0", "emulated")
 def moved_over_ratio(session: Session) -> float:
-    """No step of any arm, the first included, moves more than its ratio of the bytes that could be moved."""
+    """No step of any variant, the first included, offloads more than its ratio of the offloadable bytes."""
     return max(
         moved - int(arm["ratio"] * saved)
         for arm in moving(session)
@@ -76,7 +76,7 @@ def moved_over_ratio(session: Session) -> float:
 
 @figure("demo_moved_at_one", "share of the offloadable bytes", "= 1", "emulated")
 def moved_at_one(session: Session) -> float:
-    """With ratio 1 every byte that can be moved is offloaded and fetched, from the first step on."""
+    """With ratio 1 every offloadable byte is offloaded and fetched, from the first step on."""
     arm = everything(session)
     moved = all(
         a == b for a, b in zip(arm["offloaded_bytes_by_step"], arm["saved_bytes_by_step"], strict=True)
@@ -86,7 +86,7 @@ def moved_at_one(session: Session) -> float:
 
 @figure("demo_pinned_overhead", "pinned bytes / bytes in slots at the peak", "<= 1.03", "emulated")
 def pinned_overhead(session: Session) -> float:
-    """Pinned host memory is hardly more than what lies in it, in the worst arm."""
+    """Pinned host memory hardly exceeds the bytes in its slots; worst variant."""
     return max(arm["host_pinned_bytes"] / max(arm["host_slots_peak_bytes"], 1) for arm in moving(session))
 
 
@@ -102,7 +102,7 @@ def steady_host_syncs(session: Session) -> float:
     return max(arm["steady_host_syncs"] for arm in moving(session))
 
 
-@figure("demo_torch_allocator_losses_equal", "share of arms", "= 1", "emulated")
+@figure("demo_torch_allocator_losses_equal", "share of variants", "= 1", "emulated")
 def torch_allocator_losses_equal(session: Session) -> float:
     """The same bits over PyTorch's own allocator."""
     arms = session.demo("torch")["arms"][1:]

@@ -31,6 +31,6 @@ def import_torch(session: Session) -> float:
 
 @figure("checked_step_over_emulated", "CPU time of a demo training step, checked / not", "<= 2", "cpu")
 def checked_step(session: Session) -> float:
-    """The order checker costs less than the training step that it looks at."""
+    """The order checker costs less than the training step that it checks."""
     times = session.probe("emulation", "check")
     return times["checked"] / times["plain"]

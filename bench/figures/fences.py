@@ -9,16 +9,16 @@ from __future__ import annotations
 from bench.figures.registry import Session, figure
 
 
-@figure("fences_peak_over_held", "bytes from the driver, fences / holding references", "<= 0.8", "emulated")
+@figure("fences_peak_over_held", "reserved bytes, fences / holding references", "<= 0.8", "emulated")
 def peak_over_held(session: Session) -> float:
-    """With fences on freed blocks a step needs less memory than where tensors are held until copied."""
+    """Fences on freed blocks need less memory in a step than references to tensors until they are copied."""
     arms = session.probe("fences")
     return arms["fences"]["peak_bytes"] / arms["held"]["peak_bytes"]
 
 
 @figure("fences_step_over_held", "time of a step, fences / holding references", "<= 1.1", "emulated")
 def step_over_held(session: Session) -> float:
-    """To wait for a copy where its block is handed out again costs a step nothing: the link limits it."""
+    """A wait for a copy when its block is reused costs a step nothing: the link limits it."""
     arms = session.probe("fences")
     return arms["fences"]["step_ms"] / arms["held"]["step_ms"]
 
@@ -36,9 +36,7 @@ def waits(session: Session) -> float:
     return session.probe("fences")["fences"]["host_syncs"]
 
 
-@figure(
-    "fences_peak_over_record_stream", "bytes from the driver, fences / record_stream", "<= 0.8", "emulated"
-)
+@figure("fences_peak_over_record_stream", "reserved bytes, fences / record_stream", "<= 0.8", "emulated")
 def peak_over_record_stream(session: Session) -> float:
     """With fences on freed blocks a step needs less memory than with record_stream."""
     arms = session.probe("fences")

@@ -7,10 +7,13 @@ from bench.figures.registry import Session, figure
 
 
 @figure(
-    "hit_native_over_spillway", "p50 of a cached block taken and freed, PyTorch / Spillway", ">= 3", "cpu"
+    "hit_native_over_spillway",
+    "p50 of allocating and freeing a cached block, PyTorch / Spillway",
+    ">= 3",
+    "cpu",
 )
 def hit_speed(session: Session) -> float:
-    """A cached block costs a third of what PyTorch's allocator takes, both called by its interface."""
+    """A cached block costs a third of the time of PyTorch's allocator, both called through its interface."""
     native, spillway = (session.program("allocator_bench", name)["p50_ns"] for name in ("native", "spillway"))
     return native / spillway
 
@@ -28,7 +31,7 @@ def hit_tail(session: Session) -> float:
 
 @figure(
     "hit_instructions_native_over_spillway",
-    "instructions of a cached block taken and freed, PyTorch / Spillway",
+    "instructions for allocating and freeing a cached block, PyTorch / Spillway",
     ">= 3",
     "cpu",
 )
@@ -41,7 +44,12 @@ def hit_instructions(session: Session) -> float:
     return native / spillway
 
 
-@figure("heap_hit_ns", "ns of CPU for a cached 4 KiB block taken and freed, without PyTorch", "<= 150", "cpu")
+@figure(
+    "heap_hit_ns",
+    "ns of CPU for allocating and freeing a cached 4 KiB block, without PyTorch",
+    "<= 150",
+    "cpu",
+)
 def heap_hit(session: Session) -> float:
     """The heap alone takes some tens of nanoseconds for a cached block; on this machine, this many."""
     return session.benchmark("heap_bench")["BM_AllocateBlock/emulated/4096"]
@@ -63,14 +71,14 @@ def many_free(session: Session) -> float:
 
 @figure("replay_over_hit", "CPU time of a step's requests, with its plan / without one", "<= 0.25", "cpu")
 def replay(session: Session) -> float:
-    """A request of a step that goes as planned costs a quarter of a cached block, without PyTorch."""
+    """A request of a step that follows its plan costs a quarter of a cached block, without PyTorch."""
     times = session.benchmark("heap_bench")
     return times["BM_Step/emulated/replay:1"] / times["BM_Step/emulated/replay:0"]
 
 
 @figure(
     "replay_over_hit_torch",
-    "p50 of a step's requests by PyTorch's interface, with its plan / without one",
+    "p50 of a step's requests through PyTorch's interface, with its plan / without one",
     "<= 0.75",
     "cpu",
 )

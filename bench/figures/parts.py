@@ -8,7 +8,7 @@ from bench.figures.registry import Session, figure
 
 @figure("parts_traffic_units", "bytes per step in both directions / bytes of parameters", "<= 3", "emulated")
 def traffic_units(session: Session) -> float:
-    """A model in parts moves its weights in twice and its gradients out once, and nothing else."""
+    """A model in parts fetches its weights twice and offloads its gradients once, and copies nothing else."""
     results = session.probe("offload_model")
     one = results["one"]
     return (one["weights_in"] + one["gradients_out"]) / results["plain"]["weights"]
@@ -24,7 +24,7 @@ def traffic_of_micro_batches(session: Session) -> float:
 
 @figure("parts_peak_over_plain", "device memory at its peak, in 12 parts / plain", "<= 0.1", "emulated")
 def peak_over_plain(session: Session) -> float:
-    """With AdamW on the host a model in parts trains in a small share of what the plain one needs."""
+    """With AdamW on the host a model in parts trains in a small share of plain PyTorch's memory."""
     results = session.probe("offload_model")
     return results["one"]["peak"] / results["plain"]["peak"]
 

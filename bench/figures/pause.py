@@ -10,7 +10,7 @@ MEBIBYTES = "4096"
 
 @figure("pause_copied_over_live", "bytes copied each way / bytes asked for", "= 1", "emulated")
 def copied_over_live(session: Session) -> float:
-    """A pause and a resume of 4 GiB in 1000 tensors copy what is live, as asked for, and nothing else."""
+    """A pause and a resume of 4 GiB in 1000 tensors copy the requested bytes and nothing else."""
     run = session.probe("pause", MEBIBYTES)
     worst = max(run["copied_bytes"], run["copied_back_bytes"])
     return worst / run["allocated_bytes"] if run["intact"] else 0.0

@@ -14,7 +14,7 @@ SLOWDOWN = "time of a step, under the budget / plain"
 
 
 def budgets(session: Session, model: str) -> list[dict[str, Any]]:
-    """From nothing gone to 1.1 times the least budget."""
+    """From a budget that needs no offloading to 1.1 times the smallest one."""
     return session.dry("h200", "planning", model, "budgets")["budgets"]
 
 
@@ -29,25 +29,26 @@ def slowdown(session: Session, gone: str) -> float:
 
 @figure("plan_of_limit_median", ETA, ">= 0.95", "cpu")
 def eta_median(session: Session) -> float:
-    """From nothing gone to 1.1 times the least budget, steps come near what any plan could do (dry run)."""
+    """From a budget that needs no offloading to 1.1 times the smallest one, steps come near the least time of
+    any plan (dry run)."""
     return median(of_limit(session))
 
 
 @figure("plan_of_limit_worst", ETA, ">= 0.92", "cpu")
 def eta_worst(session: Session) -> float:
-    """The same, of five models the worst budget (dry run)."""
+    """The same for the worst budget of five models (dry run)."""
     return min(of_limit(session))
 
 
 @figure("plan_half_gone", SLOWDOWN, "<= 1.02", "cpu")
 def half(session: Session) -> float:
-    """Eight layers of Llama 3 8B, half of what they keep for the backward pass gone (dry run)."""
+    """Eight layers of Llama 3 8B, half of their saved bytes offloaded or recomputed (dry run)."""
     return slowdown(session, "0.5")
 
 
 @figure("plan_three_quarters_gone", SLOWDOWN, "<= 1.06", "cpu")
 def three_quarters(session: Session) -> float:
-    """The same with three quarters gone (dry run)."""
+    """The same with three quarters of their saved bytes (dry run)."""
     return slowdown(session, "0.75")
 
 
@@ -58,16 +59,16 @@ def time_limit(session: Session) -> float:
     return found["limits"]["1.02"]["ms"] / found["plain"]["ms"]
 
 
-@figure("plan_peak_over_budget", "bytes live at the peak / budget, worst budget", "<= 1", "cpu")
+@figure("plan_peak_over_budget", "allocated bytes at the peak / budget, worst budget", "<= 1", "cpu")
 def peak(session: Session) -> float:
-    """What is live never exceeds the budget (dry run)."""
+    """Allocated bytes never exceed the budget (dry run)."""
     return max(each["peak"] / each["budget"] for model in MODELS for each in budgets(session, model))
 
 
-@figure("plan_held_over_budget", "bytes held from the driver / budget, worst budget", "<= 1", "cpu")
+@figure("plan_held_over_budget", "reserved bytes at the peak / budget, worst budget", "<= 1", "cpu")
 def held(session: Session) -> float:
-    """What is held is within the budget in each step but the first, also while plans settle, and near the
-    smallest one, which save_on_cpu's memory is for Llama (dry run)."""
+    """Reserved bytes are within the budget in each step but the first, also while plans settle, and near the
+    smallest budget, which for Llama is the memory of save_on_cpu (dry run)."""
     found = [each for model in MODELS for each in budgets(session, model)]
     near = session.dry("h200", "planning", MODELS[0], "save_on_cpu")
     found.append(near["ways"]["save_on_cpu"]["ours"])

@@ -38,7 +38,7 @@ def recording(session: Session) -> float:
     "cpu",
 )
 def recording_copy(session: Session) -> float:
-    """Recording any other call, each of which reads the clock, which takes longer than all else."""
+    """Recording any other call: each reads the clock, which is most of its cost."""
     times = session.program("preload_bench")
     return times["recording_copy"] / times["direct"]
 
@@ -50,21 +50,21 @@ def recording_copy(session: Session) -> float:
     "cpu",
 )
 def foreign_look_up(session: Session) -> float:
-    """Names that are not CUDA's leave by a jump."""
+    """A look-up of a name that is not CUDA's hardly costs more than the C library's own."""
     times = session.program("preload_bench")
     return times["dlsym"] / times["plain_dlsym"]
 
 
 @figure("preload_share_of_step", "share of a step of the demonstration", "<= 0.005", "gpu")
 def share_of_step(session: Session) -> float:
-    """What recording and writing the file adds to all calls of a training step; on the emulated GPU kernels
+    """The cost of recording all calls of a training step and writing the file; on the emulated GPU kernels
     are no calls."""
     return _share(session, session.preloaded("preload_step"))
 
 
 @figure("preload_share_of_step_predicted", "share of a step of the demonstration", "<= 0.005", "cpu")
 def predicted_share_of_step(session: Session) -> float:
-    """The same of a step as a dry run with an H200's profile predicts it, with each kernel as one call."""
+    """The same for a step that a dry run with an H200's profile predicts, with each kernel as one call."""
     return _share(session, session.dry("h200", "preload_step"))
 
 

@@ -47,7 +47,7 @@ def unet(session: Session) -> float:
     return share(session, "unet")
 
 
-@figure("recompute_peak_llama", "what the peak falls by / bytes released", ">= 0.9", "cpu")
+@figure("recompute_peak_llama", "fall of the peak / bytes released", ">= 0.9", "cpu")
 def peak(session: Session) -> float:
     """Eight blocks of Llama 3 8B, batch 4, sequence 4096: the peak falls with the bytes (dry run)."""
     plain, recomputed = step(session, "llama", "plain"), step(session, "llama", "recompute")

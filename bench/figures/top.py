@@ -8,7 +8,7 @@ from bench.figures.registry import Session, figure
 
 @figure("top_share_of_step", "share of a step of the demonstration", "<= 0.001", "emulated")
 def share_of_step(session: Session) -> float:
-    """To be watched costs a training step less than a thousandth."""
+    """`spillway top` costs the training step that it watches less than a thousandth."""
     run = session.probe("top")
     # Each offload is reported to the page three times (out, back, end), at about the cost of an allocation.
     events = run["allocations"] + 3 * run["moves"]

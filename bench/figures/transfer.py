@@ -8,7 +8,7 @@ from bench.figures.registry import Session, figure
 
 @figure("pinned_over_slots", "pinned bytes / peak of the bytes in slots, worst sizes", "<= 1.03", "emulated")
 def pinned_over_slots(session: Session) -> float:
-    """Pinned host memory is what lies in it at its peak, for sizes just over powers of two as well."""
+    """Pinned host memory is the peak of the bytes in its slots, for sizes just over powers of two as well."""
     probes = [session.probe("pinned", sizes) for sizes in ("just_over", "equal", "varying")]
     return max(probe["pinned"] / probe["slots"] for probe in probes)
 

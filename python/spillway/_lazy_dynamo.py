@@ -8,11 +8,9 @@ imported, dynamo traces nothing, so its `disable` and `graph_break` have no effe
 
 from __future__ import annotations
 
-import functools
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -40,26 +38,26 @@ def _is_loaded() -> bool:
 
 
 def _load() -> ModuleType:
-    if not _is_loaded():
-        del sys.modules[_NAME]
-    return importlib.import_module(_NAME)
+    if _is_loaded():
+        return importlib.import_module(_NAME)
+    del sys.modules[_NAME]
+    dynamo = importlib.import_module(_NAME)
+    # Where PyTorch keeps what `disable` returned (torch/_compile.py): dynamo would trace that of this file.
+    while _disabled:
+        function, arguments, named = _disabled.pop()
+        function.__dynamo_disable = dynamo.disable(function, *arguments, **named)
+    return dynamo
+
+
+#: Functions that were disabled before dynamo was imported, and how.
+_disabled: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
 
 
 def _disable(fn: Any = None, *arguments: Any, **named: Any) -> Any:
     if _is_loaded() or not callable(fn):
         return _load().disable(fn, *arguments, **named)
-    disabled: Callable[..., Any] | None = None
-
-    @functools.wraps(fn)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        nonlocal disabled
-        if not _is_loaded():
-            return fn(*args, **kwargs)
-        if disabled is None:
-            disabled = _load().disable(fn, *arguments, **named)
-        return disabled(*args, **kwargs)
-
-    return call
+    _disabled.append((fn, arguments, named))
+    return fn
 
 
 def _graph_break(*arguments: Any, **named: Any) -> None:

@@ -34,16 +34,16 @@ def by_tag(device: Any = None) -> dict[str, Any]:
         ``libspillway.so`` (a plain ``CUDAPluggableAllocator``: after its first allocation). With another
         allocator ``tags`` is empty, and ``total`` has what that one reports; unknown values are None.
     ``tags``
-        by tag ("" for none): ``allocated`` (on the device, rounded), ``away`` (paused: memory released by
+        by tag ("" for none): ``allocated`` (on the device, rounded), ``paused`` (memory released by
         ``pause``, addresses kept), ``waste`` (rounding), ``peak`` and ``blocks``.
     ``cached``
         free reserved bytes, by pool and stream: a list of ``pool``, ``stream``,
         ``bytes``. Free memory has no tag: the next allocation may get it.
     ``total``
-        ``allocated``, ``cached``, ``away`` (paused memory and offloaded storages),
-        ``held`` (reserved from the driver), ``peak``, ``reserved_peak``, and the three wastes ``rounding``,
-        ``stranded`` (free, in chunks with allocated blocks) and ``pending`` (free, but a copy or
-        another stream may still use it).
+        ``allocated``, ``cached``, ``paused`` (memory released by ``pause``), ``offloaded`` (storages on
+        the host, without paused memory), ``reserved`` (from the driver), ``peak``, ``reserved_peak``,
+        and the three wastes ``rounding``, ``stranded`` (free, in chunks with allocated blocks) and
+        ``pending`` (free, but a copy or another stream may still use it).
 
     Args:
         device: which GPU; default: the current one.
@@ -58,7 +58,7 @@ def by_tag(device: Any = None) -> dict[str, Any]:
     tags = {
         name: {
             "allocated": accounting["allocated_bytes"] - accounting["evicted_bytes"],
-            "away": accounting["evicted_bytes"],
+            "paused": accounting["evicted_bytes"],
             "waste": accounting["allocated_bytes"] - accounting["requested_bytes"],
             "peak": accounting["allocated_peak_bytes"],
             "blocks": accounting["blocks"],
@@ -75,11 +75,10 @@ def by_tag(device: Any = None) -> dict[str, Any]:
         total = {
             "allocated": heap["allocated_bytes"] - heap["evicted_bytes"],
             "cached": heap["cached_bytes"],
-            # Paused memory that is kept is among both.
-            "away": heap["evicted_bytes"]
-            + on_device["residency"]["offloaded_bytes"]
-            - on_device["pauses"]["on_host_bytes"],
-            "held": heap["reserved_bytes"],
+            "paused": heap["evicted_bytes"],
+            # Offloaded bytes include paused memory whose contents are kept.
+            "offloaded": on_device["residency"]["offloaded_bytes"] - on_device["pauses"]["on_host_bytes"],
+            "reserved": heap["reserved_bytes"],
             "peak": heap["allocated_peak_bytes"],
             "reserved_peak": heap["reserved_peak_bytes"],
             "rounding": heap["rounding_bytes"],
@@ -89,7 +88,18 @@ def by_tag(device: Any = None) -> dict[str, Any]:
     return {"device": index, "allocator": "spillway", "tags": tags, "cached": cached, "total": total}
 
 
-_TOTALS = ("allocated", "cached", "away", "held", "peak", "reserved_peak", "rounding", "stranded", "pending")
+_TOTALS = (
+    "allocated",
+    "cached",
+    "paused",
+    "offloaded",
+    "reserved",
+    "peak",
+    "reserved_peak",
+    "rounding",
+    "stranded",
+    "pending",
+)
 
 
 def _of_another(index: int, stats: Stats) -> dict[str, Any]:
@@ -98,13 +108,14 @@ def _of_another(index: int, stats: Stats) -> dict[str, Any]:
     known = torch.cuda.memory_stats(index) if stats["allocator"] in ("native", "cudaMallocAsync") else {}
     on_device = stats["devices"].get(index)
     total: dict[str, Any] = dict.fromkeys(_TOTALS)
-    total["away"] = on_device["residency"]["offloaded_bytes"] if on_device else 0
+    total["paused"] = 0  # only Spillway's allocator can pause memory
+    total["offloaded"] = on_device["residency"]["offloaded_bytes"] if on_device else 0
     if known:
         total["allocated"] = known["allocated_bytes.all.current"]
         total["peak"] = known["allocated_bytes.all.peak"]
-        total["held"] = known["reserved_bytes.all.current"]
+        total["reserved"] = known["reserved_bytes.all.current"]
         total["reserved_peak"] = known["reserved_bytes.all.peak"]
-        total["cached"] = total["held"] - total["allocated"]
+        total["cached"] = total["reserved"] - total["allocated"]
     if known.get("requested_bytes.all.current"):
         total["rounding"] = total["allocated"] - known["requested_bytes.all.current"]
     return {"device": index, "allocator": stats["allocator"], "tags": {}, "cached": [], "total": total}
@@ -130,10 +141,10 @@ def summary(device: Any = None) -> str:
     total = accounting["total"]
     emulated = " (emulated)" if glue().stats()["emulated"] else ""
     lines = [f"GPU {accounting['device']}{emulated}, memory of the allocator '{accounting['allocator']}'"]
-    header = ("tag", "allocated", "cached", "away", "waste", "peak")
+    header = ("tag", "allocated", "cached", "paused", "waste", "peak")
     rows: list[tuple[str, ...]] = []
     for name, tag in sorted(accounting["tags"].items(), key=lambda item: (-item[1]["peak"], item[0])):
-        sizes = (tag["allocated"], None, tag["away"], tag["waste"], tag["peak"])
+        sizes = (tag["allocated"], None, tag["paused"], tag["waste"], tag["peak"])
         rows.append((name or "(untagged)", *("" if size is None else _size(size) for size in sizes)))
     for free in accounting["cached"]:
         if free["bytes"]:
@@ -141,14 +152,15 @@ def summary(device: Any = None) -> str:
             rows.append((f"(free) {where}", "", _size(free["bytes"]), "", "", ""))
     wastes = [total[waste] for waste in ("rounding", "stranded", "pending")]
     waste = None if None in wastes else sum(wastes)
-    sizes = (total["allocated"], total["cached"], total["away"], waste, total["peak"])
+    sizes = (total["allocated"], total["cached"], total["paused"], waste, total["peak"])
     rows.append(("total", *(_size(size) for size in sizes)))
     widths = [max(len(row[place]) for row in [header, *rows]) for place in range(len(header))]
     for row in [header, *rows]:
         cells = [row[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
         lines.append("  ".join(cells).rstrip())
-    lines.append(f"reserved: {_size(total['held'])}, {_size(total['reserved_peak'])} at the peak")
+    lines.append(f"offloaded storages: {_size(total['offloaded'])}")
+    lines.append(f"reserved: {_size(total['reserved'])}, {_size(total['reserved_peak'])} at the peak")
     lines.append(
         "waste: "
         + ", ".join(f"{_size(total[waste])} {waste}" for waste in ("rounding", "stranded", "pending"))

@@ -60,7 +60,7 @@ TEST(MemoryTest, ASizeThatNoDeviceHasIsOutOfMemoryAndLeavesTheAddressAsItWas) {
     EXPECT_EQ(spillway_allocate(0, size, nullptr, &block), SPILLWAY_OUT_OF_DEVICE_MEMORY);
   }
   EXPECT_EQ(block, &block);
-  EXPECT_NE(std::string(spillway_last_error()).find("live by tag"), std::string::npos);
+  EXPECT_NE(std::string(spillway_last_error()).find("allocated by tag"), std::string::npos);
 }
 
 TEST(MemoryTest, ANullPlaceForTheAddressIsRefused) {

@@ -108,7 +108,7 @@ TEST_F(PauseTest, AResumeWithoutMemorySaysWhoHoldsIt) {
 
   EXPECT_EQ(spillway_resume("kept"), SPILLWAY_OUT_OF_DEVICE_MEMORY);
   const std::string text = spillway_last_error();
-  EXPECT_NE(text.find("live by tag: hog"), std::string::npos) << text;
+  EXPECT_NE(text.find("allocated by tag: hog"), std::string::npos) << text;
   EXPECT_NE(text.find("pausing \"hog\""), std::string::npos) << text;
   EXPECT_EQ(spillway_release(large), SPILLWAY_OK);
   EXPECT_EQ(spillway_resume("kept"), SPILLWAY_OK);

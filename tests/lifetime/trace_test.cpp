@@ -166,7 +166,7 @@ TEST(TraceTest, EventsOfBlocksThatAreNotAllocatedAreRejected) {
   encoder.add(allocate(0, 0, 1_KiB));
   encoder.add(of_block(Kind::kFree, 1, 0));
   encoder.add(of_block(Kind::kFree, 2, 0));
-  EXPECT_NE(refusal(encoder.bytes()).find("not live"), std::string::npos);
+  EXPECT_NE(refusal(encoder.bytes()).find("not allocated"), std::string::npos);
 }
 
 TEST(TraceTest, TagsStreamsAndPoolsMustBeIntroduced) {
@@ -183,7 +183,7 @@ TEST(TraceTest, SumsThatOverflowAreRefused) {
   TraceEncoder sizes(DeviceId{0}, 2_MiB);
   sizes.add(allocate(0, 0, Bytes{~std::uint64_t{0}}));
   sizes.add(allocate(0, 1, 1_B));
-  EXPECT_NE(refusal(sizes.bytes()).find("live bytes"), std::string::npos);
+  EXPECT_NE(refusal(sizes.bytes()).find("allocated bytes"), std::string::npos);
   TraceEncoder times(DeviceId{0}, 2_MiB);
   times.add(allocate(~std::uint64_t{0}, 0, 1_B));
   const std::string one_more("\x06\x01", 2);

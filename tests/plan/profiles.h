@@ -83,9 +83,10 @@ class StepWithOperands {
       if (comes_and_goes && random() % 3 == 0) use(random() % storages);
     }
     for (std::size_t storage = 0; storage < storages; ++storage) {
-      if (left_[storage] && *left_[storage] < curve_.allocated.size())
+      if (left_[storage] && *left_[storage] < curve_.allocated.size()) {
         curve_.absences.push_back(
             {storage, *left_[storage], curve_.allocated.size(), sizes_[storage]});
+      }
     }
   }
 

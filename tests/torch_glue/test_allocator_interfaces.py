@@ -303,12 +303,12 @@ with spillway.memory.record_trace() as seen, spillway.tag("state"):
     state = torch.ones(1 << 20, device="cuda")
 summary = spillway.memory.summary()
 paused = spillway.pause("state")
-away = spillway.memory.by_tag()
+accounting = spillway.memory.by_tag()
 spillway.resume("state")
-report([away, summary, seen.counts, paused, bool((state == 1).all())])
+report([accounting, summary, seen.counts, paused, bool((state == 1).all())])
 """
     )
-    assert accounting["allocator"] == "spillway" and accounting["tags"]["state"]["away"] == 4 << 20
+    assert accounting["allocator"] == "spillway" and accounting["tags"]["state"]["paused"] == 4 << 20
     assert "state" in summary and "unknown" not in summary
     assert counts["births"] == counts["live"] == 1
     assert paused["released_bytes"] == 4 << 20 and equal

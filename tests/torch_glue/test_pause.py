@@ -28,7 +28,7 @@ at = m.data_ptr(), v.data_ptr()
 paused = spillway.pause("optimizer")
 gone = free() - before
 accounting = spillway.memory.by_tag()
-away = [accounting["tags"]["optimizer"]["away"], accounting["total"]["away"]]
+away = [accounting["tags"]["optimizer"]["paused"], accounting["total"]["paused"]]
 resumed = spillway.resume("optimizer")
 back = free() - before
 # On another stream, without a wait: a resume is over when it returns.
@@ -161,7 +161,7 @@ report([texts, torch.equal((m + v).cpu(), torch.arange(8 << 18).float() * 3)])
     assert len(texts) == 2 and equal
     for text in texts:
         assert text.startswith("CUDA out of memory. Tried to allocate 16.00 MiB. GPU 0 (emulated)")
-        assert "live by tag: hog 50.00 MiB" in text and 'spillway.pause("hog")' in text
+        assert "allocated by tag: hog 50.00 MiB" in text and 'spillway.pause("hog")' in text
 
 
 def test_a_snapshot_shows_no_memory_where_it_is_paused(program):
@@ -279,7 +279,7 @@ try:
     torch.ones(1 << 18, device="cuda")
 except torch.OutOfMemoryError as error:
     text = str(error)
-report([text, spillway.memory.by_tag()["tags"]["activation/layers.0"]["away"]])
+report([text, spillway.memory.by_tag()["tags"]["activation/layers.0"]["paused"]])
 """,
         **SHORT,
     )

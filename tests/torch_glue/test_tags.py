@@ -338,36 +338,37 @@ def test_the_accounting_by_tag_is_the_heaps(summary):
     tags = summary["accounting"]["tags"]
     assert tags["kept"] == {
         "allocated": (3 << 20) + 1024,
-        "away": 0,
+        "paused": 0,
         "waste": 24,
         "peak": (3 << 20) + 1024,
         "blocks": 2,
     }
-    assert tags["gone"] == {"allocated": 0, "away": 0, "waste": 0, "peak": 5 << 20, "blocks": 0}
+    assert tags["gone"] == {"allocated": 0, "paused": 0, "waste": 0, "peak": 5 << 20, "blocks": 0}
     assert summary["sum"] == summary["accounting"]["total"]["allocated"] == summary["torch"]
 
 
-def test_totals_add_up_to_what_is_held(summary):
+def test_totals_add_up_to_reserved_memory(summary):
     total = summary["accounting"]["total"]
-    assert total["allocated"] + total["cached"] == total["held"]
+    assert total["allocated"] + total["cached"] == total["reserved"]
     assert sum(free["bytes"] for free in summary["accounting"]["cached"]) == total["cached"] >= 5 << 20
     assert total["rounding"] == 24
-    assert summary["before"]["total"]["held"] == 0
+    assert summary["before"]["total"]["reserved"] == 0
 
 
 def test_the_summary_is_a_table(summary):
     lines = summary["text"].splitlines()
     assert "(emulated)" in lines[0] or "emulated" not in lines[0]
-    assert lines[1].split() == ["tag", "allocated", "cached", "away", "waste", "peak"]
+    assert lines[1].split() == ["tag", "allocated", "cached", "paused", "waste", "peak"]
     rows = {line.split()[0]: line for line in lines[2:]}
     assert rows["kept"].split()[1:] == ["3.0", "MiB", "0", "B", "24", "B", "3.0", "MiB"]
     assert rows["gone"].split()[-2:] == ["5.0", "MiB"]
+    assert lines[-3] == "offloaded storages: 0 B"
     assert lines[-2].startswith("reserved: ")
     assert lines[-1].startswith("waste: 24 B rounding, ")
 
 
 def test_a_gpu_that_is_not_there_is_refused(summary):
-    assert summary["refused"].startswith("device 99: expected one of the ")
+    assert "99" in summary["refused"]
 
 
 def test_of_pytorchs_allocator_the_summary_says_what_it_cannot_know(program):

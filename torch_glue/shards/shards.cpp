@@ -166,7 +166,7 @@ class OffloadedShards::Exclusive {
     TORCH_CHECK(shards_.runs_ == 0 || shards_.runner_ == me,
                 "Spillway: a part of a model runs on another thread: the parts' parameters are on "
                 "the device for one thread at a time. Let forward passes, and backward passes that "
-                "compute something again, follow each other, or give each thread its own model.");
+                "recompute, run one after another, or give each thread its own model.");
     shards_.runner_ = me;
     ++shards_.runs_;
   }
