@@ -20,6 +20,7 @@ MODULES = (
     "compat.torchtune",
     "compat.trl",
     "compat.fairscale",
+    "emulator",
     "memory_saver",
     "recorder",
 )

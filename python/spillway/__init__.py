@@ -16,7 +16,8 @@ Saved activations wait in pinned host memory and are fetched bit for bit::
     print(spillway.stats()["tags"][""]["last"])
 
 ``spillway.memory`` has limits, usage by tag, eviction and traces; ``spillway.tags`` has automatic tags;
-``spillway.compat`` has the interfaces of torchtune, TRL and FairScale.
+``spillway.compat`` has the interfaces of torchtune, TRL and FairScale; ``spillway.emulator`` has checks for
+the emulated GPU; ``spillway.statistics`` has the types of :func:`stats`.
 
 Importing this package imports no torch; that happens on first use.
 """
@@ -26,7 +27,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spillway import compat as compat
+from spillway import emulator as emulator
 from spillway import memory as memory
+from spillway import statistics as statistics
 from spillway import tags as tags
 from spillway._microbatches import microbatches
 from spillway._pause import pause, resume
@@ -63,6 +66,12 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+_MODULES = ("compat", "emulator", "memory", "statistics", "tags")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from spillway._substitutions import say
-from spillway.dry_run.emulator import is_dry
+from spillway.emulator import is_dry_run
 
 if TYPE_CHECKING:
     import torch
@@ -34,7 +34,7 @@ def patch(module: ModuleType) -> None:
 
 def patch_interpreter(module: ModuleType) -> None:
     """`module`: triton.runtime.interpreter, which programs ask for themselves by TRITON_INTERPRET."""
-    if is_dry():
+    if is_dry_run():
         module.InterpretedFunction.run = _run_interpreted
         module.InterpretedFunction.signature = property(lambda self: _signature(self.fn))
 
@@ -86,7 +86,7 @@ def _run(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) ->
     bound.apply_defaults()
     blocks = grid(dict(bound.arguments)) if callable(grid) else grid
     launch = _Launch(name, bound.arguments.values())
-    if is_dry():
+    if is_dry_run():
         say("Triton kernels are timed by the bytes of their arguments and write nothing")
         launch.estimate()
         return _Kernel(self.fn.__name__)
@@ -182,7 +182,7 @@ class _Launch:
                 )
         self.stream = torch.cuda.current_stream().cuda_stream
         self.captured = bool(_emulator().spillway_emulator_capturing(self.stream))
-        if self.captured and not is_dry():
+        if self.captured and not is_dry_run():
             raise NotImplementedError(
                 f"{name}: the emulated GPU does not capture Triton kernels in CUDA graphs. Launch it outside."
             )

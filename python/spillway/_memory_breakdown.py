@@ -51,10 +51,14 @@ class MemoryBreakdown:
         return cls(parameters, gradients, optimizer_states, activations, rest - activations)
 
     def __str__(self) -> str:
-        sizes = dataclasses.asdict(self).items()
-        return ", ".join(
-            f"{name.replace('_', ' ')} {size_text(size)}" for name, size in sizes if size is not None
-        )
+        sizes = {
+            "parameters": self.parameters,
+            "gradients": self.gradients,
+            "optimizer states": self.optimizer_states,
+            "activations in use at the peak": self.activations,  # the others were offloaded or recomputed
+            "other": self.other,
+        }
+        return ", ".join(f"{name} {size_text(size)}" for name, size in sizes.items() if size is not None)
 
 
 def size_text(size: int) -> str:

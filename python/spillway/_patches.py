@@ -20,7 +20,7 @@ from typing import Any
 
 from spillway import _emulated_nccl, _emulated_triton, _lazy_dynamo
 from spillway._substitutions import say
-from spillway.dry_run.emulator import is_dry
+from spillway.emulator import is_dry_run
 
 
 def apply(torch: ModuleType) -> None:
@@ -34,7 +34,7 @@ def apply(torch: ModuleType) -> None:
     _after_import("torch.distributed.distributed_c10d", _emulated_nccl.patch_groups)
     _emulated_nccl.patch_devices(torch)
     _patch_profiler(torch.autograd.profiler)
-    if is_dry():
+    if is_dry_run():
         from spillway import _dry_checkpoints, _dry_time
 
         _dry_time.start()
@@ -64,7 +64,7 @@ def _on_gpu(inputs: Any) -> bool:
 def _aot_eager(model: Any, inputs: Any) -> Any:
     from torch._dynamo.backends.debugging import aot_eager
 
-    if is_dry():
+    if is_dry_run():
         from spillway import _dry_compile
 
         say("torch.compile is modeled: each graph that Inductor fuses is one kernel")

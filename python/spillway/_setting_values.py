@@ -8,6 +8,7 @@ import os
 import re
 import stat
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 from spillway._files import reason_of
@@ -16,6 +17,7 @@ LIBRARIES = Path(__file__).absolute().parent / "lib"
 EMULATOR = LIBRARIES / "libspillway_emulator.so"
 
 _SECONDS = {"s": 1, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_DECIMAL_UNITS = ("B", "KB", "MB", "GB", "TB")
 _UNITS = {"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 
 
@@ -59,6 +61,32 @@ def size(name: str, value: str) -> str:
     return value
 
 
+def _bytes(value: str) -> float:
+    """Of text that size() has accepted."""
+    unit = value.lstrip("0123456789.")
+    return float(value.removesuffix(unit)) * float(2 ** _UNITS[unit])
+
+
+def gpu_memory(name: str, value: str) -> str:
+    if _bytes(size(name, value)) < 2 << 20:
+        raise LaunchError(f"{name}={value}: expected at least 2MiB, such as 8GiB")
+    return value
+
+
+def rate(name: str, value: str) -> str:
+    """Bytes per second. Variables have no units of rates: the emulator reads them as sizes."""
+    is_option = name.startswith("--")
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGT]B)/s", value) if is_option else None
+    bytes_per_second = value
+    if found is not None:
+        bytes_per_second = str(int(Decimal(found[1]) * 1000 ** _DECIMAL_UNITS.index(found[2])))
+    try:
+        return size(name, bytes_per_second)
+    except LaunchError:
+        such = "a rate such as 55GB/s" if is_option else "bytes per second, such as 50GiB"
+        raise LaunchError(f"{name}={value}: expected {such}") from None
+
+
 def budget(name: str, value: str) -> str:
     """A size of at least 1 MiB (a smaller number lacks its unit), a share, or "auto"."""
     if value == "auto":
@@ -68,9 +96,13 @@ def budget(name: str, value: str) -> str:
         if share is None or not 0 < float(share[1]) <= 100:
             raise LaunchError(f"{name}={value}: expected a share above 0% and at most 100%, such as 80%")
         return value
-    found = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", size(name, value))
-    assert found is not None
-    if float(found[1]) * 2 ** _UNITS[found[2]] < 2**20:
+    try:
+        size(name, value)
+    except LaunchError:
+        raise LaunchError(
+            f"{name}={value}: expected a size such as 20GiB, a share such as 80%, or auto"
+        ) from None
+    if _bytes(value) < 2**20:
         raise LaunchError(
             f"{name}={value}: expected at least 1MiB. Add a unit, as in 20GiB, or give a share, as in 80%."
         )

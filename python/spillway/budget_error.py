@@ -70,10 +70,15 @@ class BudgetError(RuntimeError):
         self.capacity = capacity
 
     def __str__(self) -> str:
+        exceed = '--over-budget warn (over_budget="warn") to exceed the budget'
+        return f"{self._too_small()}. {self._advice(exceed)}"
+
+    def warning(self) -> str:
+        """The text of a warning: the error's, without the advice to be warned only."""
+        return f"{self._too_small()}. {self._advice()}"
+
+    def _too_small(self) -> str:
         least = "at least " if self.lower_bound else ""
-        larger = ""
-        if not self.capacity or self.smallest <= self.capacity:
-            larger = f"--budget {budget_text(self.smallest)}{' or more' if least else ''}, "
         bound = ""
         if least:
             bound = (
@@ -82,9 +87,19 @@ class BudgetError(RuntimeError):
         return (
             f"budget {self._budget()} is too small: {self._which()} needs {least}"
             f"{self._need()} on GPU {self.device}, although all of its activations were offloaded or "
-            f"recomputed{bound}. Use a smaller batch, a shorter sequence, {larger}or --over-budget warn "
-            "(over_budget='warn') to exceed the budget"
+            f"recomputed{bound}"
         )
+
+    def _advice(self, *others: str) -> str:
+        """What to use instead; ``others`` come last."""
+        ways = ["a smaller batch", "a shorter sequence"]
+        if not self.capacity or self.smallest <= self.capacity:
+            size = budget_text(self.smallest)
+            more = " or more" if self.lower_bound else ""
+            ways.append(f'--budget {size}{more} (budget="{size}")')
+        ways += others
+        last = ways.pop()
+        return f"Use {', '.join(ways)}{',' if len(ways) > 1 else ''} or {last}"
 
     def excess(self) -> str:
         """The text where later steps may meet the budget; `smallest` is what the step needed."""
@@ -139,7 +154,7 @@ def warn(missed: tuple[Any, ...], adapts: bool) -> None:
     ``missed``: the arguments of with_breakdown(). ``adapts``: later steps of its shape may meet the budget.
     """
     error = BudgetError(*with_breakdown(*missed))
-    text = error.excess() if adapts else str(error)
+    text = error.excess() if adapts else error.warning()
     warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 

@@ -11,24 +11,42 @@ from collections.abc import Sequence
 import click
 
 from spillway._text import printable
+from spillway.commands.help import examples
 from spillway.launch import LaunchError
 
 BAD_USAGE = 2
 
-# Each is a module of spillway.commands with a click command of its name (_ for -), imported on first use.
-COMMANDS = {
-    "run": "Run a command under Spillway.",
-    "emulate": "Run a command on the emulated GPU.",
-    "dry-run": "Predict a command's peak memory and step time at full size.",
-    "env": "Print what `run` would set, for a shell to evaluate.",
-    "doctor": "Look at this machine for what Spillway needs.",
-    "bench": "Measure copies, their overlap with kernels, and what Spillway's parts cost.",
-    "report": "Show what a job did: an HTML page, a trace, a summary.",
-    "explain": "Show what memory budgets would cost a job that had one.",
-    "top": "Watch a running job.",
-    "trace": "Show what a trace of allocations holds.",
+# By the headings of the help. Each is a module of spillway.commands with a click command of its name (_ for
+# -), imported on first use.
+_GROUPS = {
+    "Run": {
+        "run": "Run a command under Spillway.",
+        "env": "Print the environment of `run`, for a shell to evaluate.",
+    },
+    "Without a GPU": {
+        "emulate": "Run a command on the emulated GPU.",
+        "dry-run": "Predict a command's peak memory and step time at full size.",
+    },
+    "Look": {
+        "report": "Show what a job did: an HTML page, a trace, a summary.",
+        "explain": "Show what memory budgets would cost a job that had one.",
+        "top": "Watch a running job.",
+        "trace": "Show what a trace of allocations holds.",
+    },
+    "Check and measure": {
+        "doctor": "Look at this machine for what Spillway needs.",
+        "bench": "Measure copies, their overlap with kernels, and overheads.",
+    },
 }
+COMMANDS = {name: said for group in _GROUPS.values() for name, said in group.items()}
 
+_EXAMPLES = examples(
+    (
+        "spillway run --budget 20GiB -- python train.py",
+        "spillway dry-run h200 --budget 20GiB -- python train.py",
+        "spillway doctor",
+    )
+)
 _COMPLETION = """\b
 Completion of commands and options in the shell:
   bash: eval "$(_SPILLWAY_COMPLETE=bash_source spillway)"
@@ -49,8 +67,10 @@ class _Commands(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        width = max(map(len, COMMANDS))
+        for heading, commands in _GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), said) for name, said in commands.items()])
 
 
 def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -67,7 +87,7 @@ def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 @click.group(
     cls=_Commands,
-    epilog=_COMPLETION,
+    epilog=f"{_EXAMPLES}\n{_COMPLETION}",
     no_args_is_help=False,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},  # of the commands, too

@@ -193,7 +193,8 @@ def _check_together(env: Mapping[str, str], options: _Options) -> None:
     for setting in SETTINGS:
         value = env.get(setting.variable) if setting.option in OF_THE_VIRTUAL_CLOCK else None
         if value and not dry and env.get(clock.variable) != "virtual":
-            raise LaunchError(f"{named(setting)}={value}: needs the virtual clock. Add --clock virtual.")
+            given = options.get(setting.option, value)
+            raise LaunchError(f"{named(setting)}={given}: needs the virtual clock. Add --clock virtual.")
 
 
 def _setting(option: str) -> Setting:

@@ -15,7 +15,7 @@ from typing import Any
 
 from spillway._load import glue
 from spillway._process import start_of
-from spillway.dry_run.emulator import is_dry
+from spillway.emulator import is_dry_run
 
 # Here, and not in a function that runs at exit: a module that defines a dataclass executes text, by which
 # CPython forgets that a KeyboardInterrupt ended the program. It would exit with status 1 instead of dying by
@@ -59,7 +59,7 @@ def start(folder: str | os.PathLike[str] | None, operators: bool = False, kernel
 def stop() -> None:
     """Ends the recording before the process ends. Does nothing if nothing is recorded."""
     if glue().run_log_on():
-        if is_dry():  # its devices' clocks stand still unless someone waits for them
+        if is_dry_run():  # its devices' clocks stand still unless someone waits for them
             _wait_for_devices()
         _leave_plans()
         glue().stop_run_log()
@@ -152,7 +152,7 @@ def _about(page: Path | None) -> dict[str, Any]:
     import spillway
 
     emulated = os.environ.get("SPILLWAY_EMULATE") == "1"
-    clock = os.environ.get("SPILLWAY_EMULATE_CLOCK") or ("virtual" if is_dry() else "real")
+    clock = os.environ.get("SPILLWAY_EMULATE_CLOCK") or ("virtual" if is_dry_run() else "real")
     devices = []
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
@@ -170,7 +170,7 @@ def _about(page: Path | None) -> dict[str, Any]:
         "command": [sys.executable, *sys.orig_argv[1:]],
         "emulated": emulated,
         "clock": clock if emulated else "device",
-        "shape_only": is_dry(),
+        "shape_only": is_dry_run(),
         "devices": devices,
         "allocator": torch.cuda.memory.get_allocator_backend() if not glue().stats()["ours"] else "spillway",
         "page": str(page) if page else None,

@@ -139,7 +139,7 @@ def _parameters(optimizer: Any) -> Iterator[Any]:
 
 
 def _state(state: Any) -> Iterator[Any]:
-    """All that lies in an optimizer's state; what is no tensor is passed over by who asks."""
+    """All that lies in an optimizer's state; callers skip values that are not tensors."""
     for value in state.values():
         if isinstance(value, dict):
             yield from _state(value)

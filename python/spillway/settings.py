@@ -154,7 +154,7 @@ SETTINGS = (
     Setting(
         "memory",
         "SPILLWAY_EMULATE_MEMORY",
-        checks.size,
+        checks.gpu_memory,
         _GPU,
         "Memory of each GPU, such as 8GiB.",
         "SIZE",
@@ -202,18 +202,18 @@ SETTINGS = (
     Setting(
         "link_h2d",
         "SPILLWAY_EMULATE_LINK_H2D",
-        checks.size,
+        checks.rate,
         _CLOCK,
-        "Bandwidth to each GPU per second, such as 50GiB.",
-        "SIZE",
+        "Bandwidth to each GPU, such as 55GB/s.",
+        "RATE",
     ),
     Setting(
         "link_d2h",
         "SPILLWAY_EMULATE_LINK_D2H",
-        checks.size,
+        checks.rate,
         _CLOCK,
-        "Bandwidth from each GPU per second.",
-        "SIZE",
+        "Bandwidth from each GPU.",
+        "RATE",
     ),
     Setting(
         "latency",

@@ -22,7 +22,7 @@ def broken_log(folder: Path) -> None:
 RUN = ("emulate",)
 # The arguments, the beginning of the line (the command, and the value or file), and what exists before.
 CASES: dict[str, tuple[tuple[str, ...], str, Callable[[Path], object] | None]] = {
-    "no command": ((), "spillway: expected a command: run, emulate", None),
+    "no command": ((), "spillway: expected a command: run, env, emulate", None),
     "unknown command": (("train",), "spillway: no such command 'train'", None),
     "unknown option": (("--speed",), "spillway: no such option '--speed'", None),
     "unknown option of a command": (

@@ -180,10 +180,21 @@ def test_a_command_dies_with_a_launcher_that_is_killed(options: tuple[str, ...],
         (["--memory", "8GB"], "--memory=8GB: "),
         (["--memory", "0"], "--memory=0: "),
         (["--memory", "-1GiB"], "--memory"),
+        (["--memory", "1KiB"], "--memory=1KiB: expected at least 2MiB, such as 8GiB"),
         (["--clock", "slow"], "--clock=slow: "),
         (["--clock", "virtual", "--latency", "3"], "--latency=3: "),
         (["--clock", "virtual", "--link-h2d", "fast"], "--link-h2d=fast: "),
+        (["--clock", "virtual", "--link-h2d", "5parsec"], "5parsec: expected a rate such as 55GB/s"),
+        (["--clock", "virtual", "--link-h2d", "0GB/s"], "--link-h2d=0GB/s: "),
         (["--link-d2h", "50GiB"], "--link-d2h=50GiB: "),
+        (["--link-d2h", "50GB/s"], "--link-d2h=50GB/s: "),
+        *(
+            (
+                ["--budget", bad],
+                f"--budget={bad}: expected a size such as 20GiB, a share such as 80%, or auto",
+            )
+            for bad in ("abc", "0", "-1")
+        ),
         (["--rng", "dice"], "--rng=dice: "),
         (["--fault", "cuMemCreate"], "--fault=cuMemCreate: "),
         (["--fault", "cuMemCreate:1=soon"], "--fault=cuMemCreate:1=soon: "),
@@ -213,6 +224,21 @@ def test_run_names_the_command_that_has_an_option(option: str, command: str) -> 
     result = spillway("run", option, "--", "true")
     assert_refused(result, f"spillway run: {option}: ")
     assert f"spillway {command}" in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--check", "--poison", "--schedule", "--rng"])
+def test_a_dry_run_names_the_command_that_has_an_option(option: str) -> None:
+    value = {"--schedule": ["late"], "--rng": ["cpu"]}.get(option, [])
+    result = spillway("dry-run", option, *value, "--", "true")
+    assert_refused(result, f"spillway dry-run: {option}: ")
+    assert f". Use spillway emulate {option} " in result.stderr
+
+
+def test_the_bandwidth_of_the_link_is_stored_in_bytes_per_second() -> None:
+    links = "--link-h2d", "55.4GB/s", "--link-d2h", "25GiB"
+    settings = settings_of(seen_by_command("emulate", "--clock", "virtual", *links))
+    assert settings["SPILLWAY_EMULATE_LINK_H2D"] == "55400000000"
+    assert settings["SPILLWAY_EMULATE_LINK_D2H"] == "25GiB"
 
 
 @pytest.mark.parametrize("options", [["--schedule", "late"], ["--check"], ["--memory", "1GiB"]])
@@ -245,8 +271,8 @@ def test_no_command_is_a_mistake() -> None:
     [
         (
             [],
-            "spillway: expected a command: run, emulate, dry-run, env, doctor, bench, report, explain, top, "
-            "trace (see spillway --help)",
+            "spillway: expected a command: run, env, emulate, dry-run, report, explain, top, trace, doctor, "
+            "bench (see spillway --help)",
         ),
         (["trace"], "spillway trace: expected a command: show (see spillway trace --help)"),
         (["trace", "hide"], "spillway trace: no such command 'hide' (see spillway trace --help)"),
@@ -310,6 +336,23 @@ def test_help_lists_the_options_of_its_command_by_group() -> None:
         "emulate": ["Emulated GPU", "Virtual clock", "Debugging", "Memory", "Report"],
         "dry-run": ["Dry run", "Emulated GPU", "Virtual clock", "Memory", "Report"],
     }
+
+
+def test_the_help_groups_the_commands_and_shows_three_examples() -> None:
+    page = spillway("--help", COLUMNS="80").stdout
+    assert len(page.splitlines()) <= 50
+    headings = re.findall(r"^(\w.*):$", page, re.MULTILINE)
+    assert headings == ["Options", "Run", "Without a GPU", "Look", "Check and measure"]
+    listed = re.findall(r"^  ([a-z][a-z-]+)  +[A-Z].*\.$", page, re.MULTILINE)
+    assert listed == list(COMMANDS)
+    examples = page[page.index("Examples:") : page.index("Completion")]
+    assert len(re.findall(r"^ +spillway ", examples, re.MULTILINE)) == 3
+
+
+@pytest.mark.parametrize("command", ["emulate", "dry-run"])
+def test_the_help_says_what_happens_without_a_profile(command: str) -> None:
+    page = " ".join(spillway(command, "--help").stdout.split())
+    assert re.search("Without PROFILE .*8 GiB", page)
 
 
 def test_help_says_how_to_complete() -> None:

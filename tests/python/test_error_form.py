@@ -53,7 +53,7 @@ def test_the_messages_are_found() -> None:
 
 @pytest.mark.parametrize("place", MESSAGES)
 def test_a_message_has_one_subject_and_complete_sentences(place: str) -> None:
-    text = re.sub(r"\([^()]*\)|\"[^\"]*\"|`[^`]*`|(?<=\\W)'[^']*'", "0", MESSAGES[place])
+    text = re.sub(r"\([^()]*\)|\"[^\"]*\"|`[^`]*`|(?<=\W)'[^']*'", "0", MESSAGES[place])
     subjects, _, _ = text.rpartition(": ")
     # A subject may have a position: FILE: FIELD=VALUE. No reason follows a reason.
     assert text.count(": ") <= 2 and not re.search(r"\. |; | (is|are|has|needs|must|cannot) ", subjects)

@@ -9,11 +9,13 @@ from typing import Any
 import click
 
 from spillway.commands import emulated_job, options, program
-from spillway.commands.help import Option, examples
+from spillway.commands.help import Option, examples, option_names
+from spillway.settings import RULED_OUT_IN_A_DRY_RUN
 
 _HELP = f"""Predict a command's peak memory and step time at full size.
 
 Nothing is computed and no GPU is needed. PROFILE is the GPU to predict: {emulated_job.PROFILES}.
+Without PROFILE it has 8 GiB, and the speed of no real GPU.
 """
 _EXAMPLES = examples(
     (
@@ -41,7 +43,25 @@ def _steps(value: str) -> int:
     return int(value)
 
 
-@click.command("dry-run", cls=emulated_job.Command, help=_HELP, epilog=_EXAMPLES)
+class _Command(emulated_job.Command):
+    """Names `emulate` for an option that only it has."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            from spillway.commands.emulate import emulate
+
+            if error.option_name in option_names(emulate):
+                why = RULED_OUT_IN_A_DRY_RUN.get(
+                    error.option_name.removeprefix("--"), "is not an option of dry-run"
+                )
+                text = f"{error.option_name}: {why}. Use spillway emulate {error.option_name}."
+                raise click.UsageError(text, ctx) from None
+            raise
+
+
+@click.command("dry-run", cls=_Command, help=_HELP, epilog=_EXAMPLES)
 @emulated_job.profile
 @_option("--samples-per-step", type=_samples, metavar="N", help="Sequences or tokens in a step, for a rate.")
 @_option("--steps", type=_steps, metavar="N", help="End after N steps of the first optimizer.")

@@ -10,7 +10,8 @@ from spillway.commands.help import examples
 
 _HELP = f"""Run a command on the emulated GPU.
 
-PROFILE gives it the memory and, with --clock virtual, the link of a real GPU: {emulated_job.PROFILES}.
+PROFILE gives it the memory and, with --clock virtual, the speed of a real GPU: {emulated_job.PROFILES}.
+Without PROFILE it has 8 GiB, and the speed of no real GPU.
 """
 _EXAMPLES = examples(
     (

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 from spillway import profiles
 from spillway.commands import help, options
 
-PROFILES = ", ".join(profiles.names()) + ", or a file of your own that ends in .toml"  # for help
+PROFILES = ", ".join(profiles.names()) + ", or your own .toml file"  # for help
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _IN_COMMAND = "spillway.in_command"  # in a context's meta: -- was given
 

@@ -18,7 +18,7 @@ from spillway.commands import emulate_option, options
 def env(emulate: str | None, **values: Any) -> None:
     """Print the environment of `run` as shell commands.
 
-    With --emulate: that of `spillway emulate`.
+    With --emulate: the environment of `spillway emulate`.
     """
     environment = options.environment(emulate is not None, emulate or None, **values)
     for name in sorted(os.environ.keys() - environment.keys()):

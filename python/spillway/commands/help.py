@@ -43,6 +43,11 @@ class Command(click.Command):
                 formatter.write_dl([(term.ljust(width), text) for term, text in group])
 
 
+def option_names(command: click.Command) -> set[str]:
+    """The names of all options of a command: "--budget"."""
+    return {name for each in command.params if isinstance(each, click.Option) for name in each.opts}
+
+
 def no_command(ctx: click.Context) -> click.UsageError:
     """The error of a command line that has no command to start."""
     return click.UsageError(f"expected a command after --, as in: {ctx.command_path} -- python train.py", ctx)

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from spillway.commands import options, program
-from spillway.commands.help import Command, examples
+from spillway.commands.help import Command, examples, option_names
 
 _EXAMPLES = examples(
     (
@@ -29,8 +29,7 @@ class _Command(Command):
             from spillway.commands import dry_run, emulate
 
             for name, command in (("emulate", emulate.emulate), ("dry-run", dry_run.dry_run)):
-                flags = [flag for each in command.params for flag in each.opts] + _FORMER[name]
-                if error.option_name in flags:
+                if error.option_name in {*option_names(command), *_FORMER[name]}:
                     text = f"{error.option_name}: is not an option of run. Use spillway {name}."
                     raise click.UsageError(text, ctx) from None
             raise

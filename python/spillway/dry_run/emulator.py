@@ -13,7 +13,7 @@ from spillway.settings import LIBRARIES
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["KINDS", "ROLES", "Accounting", "Assumed", "Block", "Ended", "assumed", "cost", "is_dry"]
+__all__ = ["KINDS", "ROLES", "Accounting", "Assumed", "Block", "Ended", "assumed", "cost"]
 
 # What a device is busy with, by the emulator's numbers.
 KINDS = (
@@ -38,12 +38,6 @@ ROLES = (
     "optimizer_temporaries",
     "workspaces",
 )
-
-
-def is_dry() -> bool:
-    """Whether this process is a dry run."""
-    process = ctypes.CDLL(None)
-    return hasattr(process, "spillway_emulator_shape_only") and process.spillway_emulator_shape_only() != 0
 
 
 class Assumed(ctypes.Structure):

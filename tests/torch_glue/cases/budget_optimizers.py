@@ -13,10 +13,11 @@ from cases.measure import same_bits
 class Training:
     """Steps of a small model whose optimizer needs more than its backward pass."""
 
-    def __init__(self, budget=None, rows=32, keeps_gradients=False):
+    def __init__(self, budget=None, rows=32, keeps_gradients=False, freezes=False):
         torch.manual_seed(0)
         layers = [torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU()) for _ in range(6)]
         self.model = torch.nn.Sequential(*layers).cuda()
+        self.model[0][0].bias.requires_grad_(not freezes)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, foreach=True)
         self.rows = rows
         self.keeps_gradients = keeps_gradients
