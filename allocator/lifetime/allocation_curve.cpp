@@ -59,7 +59,6 @@ StepCurve AllocationCurve::end(bool with_optimizer_phase) {
   const Lock lock(mutex_);
   if (!on_.exchange(false)) return {};
   end_absences(curve_);
-  watched_.clear();
   saved_.clear();
   offloaded_.clear();
   if (curve_.allocated.size() > kMaxEvents) curve_ = {};
@@ -105,14 +104,13 @@ void AllocationCurve::died(std::uint64_t address, Bytes bytes) {
   put(curve_.allocated.back() - std::min(curve_.allocated.back(), bytes.count()));
   const auto saved = saved_.find(address);
   if (saved == saved_.end()) return;
-  add_saved(-saved->second);
+  const SavedBlock block = saved->second;
   saved_.erase(saved);
-  const auto watched = watched_.find(address);
-  if (watched == watched_.end()) return;
-  const auto offloaded = offloaded_.find(watched->second);
-  change_offloaded(watched->second,
+  add_saved(-block.bytes);
+  if (!block.storage) return;
+  const auto offloaded = offloaded_.find(*block.storage);
+  change_offloaded(*block.storage,
                    bytes.count() + (offloaded == offloaded_.end() ? 0 : offloaded->second.bytes));
-  watched_.erase(watched);
 }
 
 void AllocationCurve::settle(Bytes allocated) {
@@ -122,17 +120,15 @@ void AllocationCurve::settle(Bytes allocated) {
 
 void AllocationCurve::saved(std::uint64_t step, std::uint64_t address, Bytes bytes) {
   const Lock lock(mutex_);
-  if (on() && step == step_)
-    add_saved(bytes.count() - std::exchange(saved_[address], bytes.count()));
+  if (on() && step == step_) save(address, bytes);
 }
 
 void AllocationCurve::watch(std::uint64_t step,
                             std::uint64_t address,
                             std::size_t storage,
                             Bytes bytes) {
-  saved(step, address, bytes);
   const Lock lock(mutex_);
-  if (on() && step == step_) watched_[address] = storage;
+  if (on() && step == step_) save(address, bytes).storage = storage;
 }
 
 void AllocationCurve::present(std::uint64_t step, std::size_t storage, Bytes still_offloaded) {
@@ -158,6 +154,12 @@ void AllocationCurve::computed(std::uint64_t step, std::size_t storage, std::siz
       *std::max_element(begin, curve_.allocated.end()) - curve_.allocated.back();
   if (curve_.besides.size() <= storage) curve_.besides.resize(storage + 1);
   curve_.besides[storage] = std::max(curve_.besides[storage], most);
+}
+
+AllocationCurve::SavedBlock& AllocationCurve::save(std::uint64_t address, Bytes bytes) {
+  SavedBlock& block = saved_[address];
+  add_saved(bytes.count() - std::exchange(block.bytes, bytes.count()));
+  return block;
 }
 
 void AllocationCurve::add_saved(std::uint64_t bytes) {

@@ -108,6 +108,11 @@ class AllocationCurve {
   [[nodiscard]] Bytes peak() const;
 
  private:
+  struct SavedBlock {
+    std::uint64_t bytes = 0;
+    std::optional<std::size_t> storage;  // whose absence begins when the block is freed
+  };
+
   struct Offloaded {
     std::size_t from = 0;
     std::uint64_t bytes = 0;
@@ -115,6 +120,7 @@ class AllocationCurve {
 
   void put(std::uint64_t allocated) SPILLWAY_REQUIRES(mutex_);
   void end_absences(StepCurve& curve) const SPILLWAY_REQUIRES(mutex_);
+  SavedBlock& save(std::uint64_t address, Bytes bytes) SPILLWAY_REQUIRES(mutex_);
   /// Records that saved storages have that many bytes more (fewer: modulo 2^64) on the device.
   void add_saved(std::uint64_t bytes) SPILLWAY_REQUIRES(mutex_);
   /// Changes the offloaded bytes of the storage from the last event on.
@@ -125,8 +131,7 @@ class AllocationCurve {
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   StepCurve curve_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<std::size_t> optimizer_begin_ SPILLWAY_GUARDED_BY(mutex_);
-  std::unordered_map<std::uint64_t, std::size_t> watched_ SPILLWAY_GUARDED_BY(mutex_);
-  std::unordered_map<std::uint64_t, std::uint64_t> saved_ SPILLWAY_GUARDED_BY(mutex_);
+  std::unordered_map<std::uint64_t, SavedBlock> saved_ SPILLWAY_GUARDED_BY(mutex_);  // by address
   std::unordered_map<std::size_t, Offloaded> offloaded_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
