@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import weakref
 from types import ModuleType
 from typing import Any
 
@@ -44,19 +45,21 @@ def _load() -> ModuleType:
     dynamo = importlib.import_module(_NAME)
     # Where PyTorch keeps what `disable` returned (torch/_compile.py): dynamo would trace that of this file.
     while _disabled:
-        function, arguments, named = _disabled.pop()
+        function, (arguments, named) = _disabled.popitem()
         function.__dynamo_disable = dynamo.disable(function, *arguments, **named)
     return dynamo
 
 
-#: Functions that were disabled before dynamo was imported, and how.
-_disabled: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = []
+#: Functions that were disabled before dynamo was imported, and how; a closure can end before that.
+_disabled: weakref.WeakKeyDictionary[Any, tuple[tuple[Any, ...], dict[str, Any]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def _disable(fn: Any = None, *arguments: Any, **named: Any) -> Any:
     if _is_loaded() or not callable(fn):
         return _load().disable(fn, *arguments, **named)
-    _disabled.append((fn, arguments, named))
+    _disabled[fn] = arguments, named
     return fn
 
 

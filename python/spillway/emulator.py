@@ -22,5 +22,4 @@ def is_emulated() -> bool:
 def is_dry_run() -> bool:
     """Whether this process is a dry run (``spillway dry-run``): tensors have shapes, and no values are
     computed."""
-    process = ctypes.CDLL(None)
-    return hasattr(process, "spillway_emulator_shape_only") and process.spillway_emulator_shape_only() != 0
+    return is_emulated() and ctypes.CDLL(None).spillway_emulator_shape_only() != 0
