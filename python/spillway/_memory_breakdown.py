@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step needs by class of memory, and sizes as text."""
+"""What a step needs by class of memory, and the budget to use."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING
 
+from spillway.report.sizes import size
+
 if TYPE_CHECKING:
     from spillway.model_state import ModelState
 
-__all__ = ["MemoryBreakdown", "budget_text", "size_text"]
+__all__ = ["MemoryBreakdown", "budget_text"]
 
-_UNITS = ("KiB", "MiB", "GiB", "TiB")
 _SPARE = 50  # a suggested budget is at most a fiftieth larger than what is needed
 
 
@@ -38,7 +39,7 @@ class MemoryBreakdown:
 
     @property
     def total(self) -> int:
-        return sum(size or 0 for size in dataclasses.astuple(self))
+        return sum(each or 0 for each in dataclasses.astuple(self))
 
     @classmethod
     def of(cls, total: int, state: ModelState | None, activations: int) -> MemoryBreakdown:
@@ -58,23 +59,13 @@ class MemoryBreakdown:
             "activations in use at the peak": self.activations,  # the others were offloaded or recomputed
             "other": self.other,
         }
-        return ", ".join(f"{name} {size_text(size)}" for name, size in sizes.items() if size is not None)
+        return ", ".join(f"{name} {size(each)}" for name, each in sizes.items() if each is not None)
 
 
-def size_text(size: int) -> str:
-    """A size for people: "76.5 GiB", "512 bytes"."""
-    if size < 1024:
-        return f"{size} bytes"
-    value, unit = float(size), -1
-    while value >= 1024 and unit + 1 < len(_UNITS):
-        value, unit = value / 1024, unit + 1
-    return f"{value:.1f} {_UNITS[unit]}"
-
-
-def budget_text(size: int) -> str:
-    """A budget of at least `size` bytes, as ``--budget`` takes it: "77GiB"."""
+def budget_text(need: int) -> str:
+    """A budget of at least `need` bytes, as ``--budget`` takes it: "77GiB"."""
     for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        count = -(-size >> shift)  # rounded up
-        if (count << shift) - size <= size // _SPARE:
+        count = -(-need >> shift)  # rounded up
+        if (count << shift) - need <= need // _SPARE:
             return f"{count}{unit}"
-    return f"{size}B"
+    return f"{need}B"

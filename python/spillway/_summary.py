@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from spillway._load import glue
+from spillway.report.sizes import size
 from spillway.statistics import Stats
 
 __all__ = ["by_tag", "device_index", "summary"]
@@ -122,14 +123,7 @@ def _of_another(index: int, stats: Stats) -> dict[str, Any]:
 
 
 def _size(count: int | None) -> str:
-    if count is None:
-        return "unknown"
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
+    return "unknown" if count is None else size(count)
 
 
 def summary(device: Any = None) -> str:

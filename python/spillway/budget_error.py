@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from spillway._living import living
 from spillway._load import glue
-from spillway._memory_breakdown import MemoryBreakdown, budget_text, size_text
+from spillway._memory_breakdown import MemoryBreakdown, budget_text
 from spillway.model_state import state_by_class
+from spillway.report.sizes import size
 
 if TYPE_CHECKING:
     import torch
@@ -94,9 +95,9 @@ class BudgetError(RuntimeError):
         """What to use instead; ``others`` come last."""
         ways = ["a smaller batch", "a shorter sequence"]
         if not self.capacity or self.smallest <= self.capacity:
-            size = budget_text(self.smallest)
+            budget = budget_text(self.smallest)
             more = " or more" if self.lower_bound else ""
-            ways.append(f'--budget {size}{more} (budget="{size}")')
+            ways.append(f'--budget {budget}{more} (budget="{budget}")')
         ways += others
         last = ways.pop()
         return f"Use {', '.join(ways)}{',' if len(ways) > 1 else ''} or {last}"
@@ -113,18 +114,18 @@ class BudgetError(RuntimeError):
         return f"step {self.step}" + (f" (first saved tensor: {self.shape})" if self.shape else "")
 
     def _budget(self) -> str:
-        text = size_text(self.budget)
-        return f"{self.budget} bytes" if text == size_text(self.smallest) else text
+        text = size(self.budget)
+        return f"{self.budget} bytes" if text == size(self.smallest) else text
 
     def _need(self) -> str:
-        need = size_text(self.smallest)
-        if need == size_text(self.budget):  # the sizes differ by less than their text shows
+        need = size(self.smallest)
+        if need == size(self.budget):  # the sizes differ by less than their text shows
             need = f"{self.smallest} bytes"
         if self.breakdown is None:
             return need
         begin = ""
         if self.breakdown.parameters is None:
-            begin = f"; {size_text(self.begin)} were allocated before its first activation"
+            begin = f"; {size(self.begin)} were allocated before its first activation"
         return f"{need} ({self.breakdown}{begin})"
 
 
