@@ -51,12 +51,25 @@ def python_text(node: ast.expr, named: dict[str, list[str]]) -> str:
     return "{" + ast.unparse(node) + "}"
 
 
+#: Functions of the package that print a line for the user, and those that return a part of a message.
+PRINTING = ("say", "_say", "_end", "refused")
+RETURNING = ("instead_of", "why_not")
+
+
+def prints(node: ast.Call) -> bool:
+    """Whether the call writes a line to stderr."""
+    if not re.search(r" \w", re.sub(r"\{.*?\}", "", " ".join(python_text(each, {}) for each in node.args))):
+        return False  # it has no words of its own
+    to_stderr = any(each.arg == "file" and ast.unparse(each.value) == "sys.stderr" for each in node.keywords)
+    return to_stderr or called(node) in PRINTING
+
+
 def called(node: ast.Call) -> str:
     return ast.unparse(node.func).split(".")[-1]
 
 
 def python_messages(source: str, component: str) -> Iterator[Message]:
-    """Of each raise with an expression, each call of an error's class, and each warning or log line."""
+    """Of each raise with an expression, call of an error's class, warning, log or stderr line."""
     found: list[Message] = []
     named: dict[str, list[str]] = {}
     tree = ast.parse(source)
@@ -71,12 +84,14 @@ def python_messages(source: str, component: str) -> Iterator[Message]:
             name = called(node)
             makes = re.search(r"(Error|Exception|Exit|Warning)$", name) and name[:1].isupper()
             warns = LOG.search(ast.unparse(node.func)) or (name == "warn" and node.args)
-            if id(node) in raised or makes or warns:
+            if id(node) in raised or makes or warns or prints(node):
                 texts = [python_text(each, named) for each in node.args if not isinstance(each, ast.Starred)]
                 found.append(Message(component, name, " | ".join(texts)))
         elif id(node) in raised:
             found.append(Message(component, "raise", "{" + ast.unparse(node) + "}"))
-        if isinstance(node, ast.ClassDef) and node.name.endswith("Error"):  # text made of its fields
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and (
+            node.name in RETURNING or node.name.endswith("Error")
+        ):
             for part in ast.walk(node):
                 if isinstance(part, ast.Return) and isinstance(part.value, ast.JoinedStr):
                     found.append(Message(component, node.name, python_text(part.value, named)))

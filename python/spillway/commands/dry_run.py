@@ -46,19 +46,13 @@ def _steps(value: str) -> int:
 class _Command(emulated_job.Command):
     """Names `emulate` for an option that only it has."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            from spillway.commands.emulate import emulate
+    def instead_of(self, option: str) -> str | None:
+        from spillway.commands.emulate import emulate
 
-            if error.option_name in option_names(emulate):
-                why = RULED_OUT_IN_A_DRY_RUN.get(
-                    error.option_name.removeprefix("--"), "is not an option of dry-run"
-                )
-                text = f"{error.option_name}: {why}. Use spillway emulate {error.option_name}."
-                raise click.UsageError(text, ctx) from None
-            raise
+        if option not in option_names(emulate):
+            return None
+        why = RULED_OUT_IN_A_DRY_RUN.get(option.removeprefix("--"), "is not an option of dry-run")
+        return f"{why}. Use spillway emulate {option}."
 
 
 @click.command("dry-run", cls=_Command, help=_HELP, epilog=_EXAMPLES)

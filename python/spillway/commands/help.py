@@ -26,6 +26,18 @@ class Command(click.Command):
         super().__init__(*arguments, **values)
         self.usage = usage
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if text := self.instead_of(error.option_name):
+                raise click.UsageError(f"{error.option_name}: {text}", ctx) from None
+            raise
+
+    def instead_of(self, option: str) -> str | None:
+        """Why the command does not have an option of another command, and what to use; None otherwise."""
+        return None
+
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [self.usage] if self.usage else super().collect_usage_pieces(ctx)
 

@@ -22,17 +22,13 @@ _FORMER = {"emulate": ["--emulate"], "dry-run": ["--shape-only"]}  # options tha
 class _Command(Command):
     """Names the command whose option was given to `run`."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            from spillway.commands import dry_run, emulate
+    def instead_of(self, option: str) -> str | None:
+        from spillway.commands import dry_run, emulate
 
-            for name, command in (("emulate", emulate.emulate), ("dry-run", dry_run.dry_run)):
-                if error.option_name in {*option_names(command), *_FORMER[name]}:
-                    text = f"{error.option_name}: is not an option of run. Use spillway {name}."
-                    raise click.UsageError(text, ctx) from None
-            raise
+        for name, command in (("emulate", emulate.emulate), ("dry-run", dry_run.dry_run)):
+            if option in {*option_names(command), *_FORMER[name]}:
+                return f"is not an option of run. Use spillway {name}."
+        return None
 
 
 @click.command(
