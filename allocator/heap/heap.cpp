@@ -362,10 +362,11 @@ Result<Bytes> Heap::evict(std::span<const driver::DevicePtr> blocks) {
     const RegionView region_lock(*region);
     const bool shared = std::any_of(
         of_region.begin(), of_region.end(), [](const Block* block) { return block->shared; });
-    if (shared)
+    if (shared) {
       return SPILLWAY_ERROR(
           Code::kNotReady,
           "a block is shared with other processes: it can be evicted after they have released it");
+    }
   }
   Bytes back;
   for (const auto& [region, of_region] : found) {

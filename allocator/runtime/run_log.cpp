@@ -55,9 +55,10 @@ Status RunLog::start(const Options& options) {
   auto fresh = std::make_unique<RunLogState>();
   const auto blocks = allocated_blocks();
   const Lock lock(mutex_);
-  if (on())
+  if (on()) {
     return SPILLWAY_ERROR(Code::kNotReady,
                           "a run log is already being written by this process: end it first");
+  }
   if (!options.page.empty()) SPILLWAY_RETURN_IF_ERROR(fresh->page.open(options.page));
   if (!options.log.empty()) {
     fresh->file = File(::open(options.log.c_str(),

@@ -22,7 +22,8 @@ Status measure_interference(Probe& probe, const HostBuffer& host, const DeviceRa
 Status measure_calls(Probe& probe, const HostBuffer& host, const DeviceRange& device);
 /// Reserve, create, map, access, unmap and release of device memory, by chunk size.
 Status measure_mapping(Probe& probe);
-/// How fast host memory can be touched and pinned, at sizes that show whether the rate is sustained.
+/// How fast host memory can be touched and pinned, at sizes that show whether the rate is
+/// sustained.
 Status measure_pinning(Probe& probe);
 
 }  // namespace spillway::calibration

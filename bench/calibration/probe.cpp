@@ -17,7 +17,8 @@ constexpr const char* kKernels[] = {"empty", "wait_for_host", "arithmetic", "str
 void* find(const char* name, int version) {
   if (driver::emulated()) {
     using Lookup = void* (*)(const char*, int);
-    const auto lookup = reinterpret_cast<Lookup>(dlsym(RTLD_DEFAULT, "spillway_emulator_proc_address"));
+    const auto lookup =
+        reinterpret_cast<Lookup>(dlsym(RTLD_DEFAULT, "spillway_emulator_proc_address"));
     return lookup == nullptr ? nullptr : lookup(name, version);
   }
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);

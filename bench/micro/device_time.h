@@ -30,10 +30,10 @@ struct Span {
   }
 };
 
-/// Runs lanes concurrently and measures their times with events of the device. All lanes are blocked by
-/// a value in host memory until everything is queued, so that the host's cost of queueing is not in
-/// the times.
-/// Threads: confined. Ownership: owns its stream, events and flag; borrows the probe.
+/// Runs lanes concurrently and measures their times with events of the device. All lanes are
+/// blocked by a value in host memory until everything is queued, so that the host's cost of
+/// queueing is not in the times. Threads: confined. Ownership: owns its stream, events and flag;
+/// borrows the probe.
 class DeviceTime {
  public:
   /// Errors: kDriver, kNoDriver.

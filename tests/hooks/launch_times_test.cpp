@@ -139,7 +139,8 @@ TEST_F(LaunchTimesTest, EveryLaunchFunctionReportsItsStream) {
   ASSERT_TRUE(start().ok());
 
   const std::uint64_t stream = number(stream_);
-  EXPECT_EQ(reported_stream<cuLaunchKernel_ptsz_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz, stream_),
+  EXPECT_EQ(reported_stream<cuLaunchKernel_ptsz_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz,
+                                                        stream_),
             stream);
   EXPECT_EQ(reported_stream<cuLaunchCooperativeKernel_params>(
                 CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel, stream_),
@@ -147,9 +148,9 @@ TEST_F(LaunchTimesTest, EveryLaunchFunctionReportsItsStream) {
   EXPECT_EQ(reported_stream<cuLaunchCooperativeKernel_ptsz_params>(
                 CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz, stream_),
             stream);
-  EXPECT_EQ(
-      reported_stream_configured<cuLaunchKernelEx_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, stream_),
-      stream);
+  EXPECT_EQ(reported_stream_configured<cuLaunchKernelEx_params>(
+                CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, stream_),
+            stream);
   EXPECT_EQ(reported_stream_configured<cuLaunchKernelEx_ptsz_params>(
                 CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz, stream_),
             stream);
@@ -159,7 +160,8 @@ TEST_F(LaunchTimesTest, NoStreamIsTheThreadsOwnWhereTheDriverTakesItSo) {
   ASSERT_TRUE(start().ok());
 
   const std::uint64_t own = number(CU_STREAM_PER_THREAD);
-  EXPECT_EQ(reported_stream<cuLaunchKernel_ptsz_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz, nullptr),
+  EXPECT_EQ(reported_stream<cuLaunchKernel_ptsz_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz,
+                                                        nullptr),
             own);
   EXPECT_EQ(reported_stream<cuLaunchCooperativeKernel_ptsz_params>(
                 CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz, nullptr),

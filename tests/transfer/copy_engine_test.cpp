@@ -214,8 +214,8 @@ TEST_F(CopyEngineTest, ThreadsMayCopyAtTheSameTime) {
   for (const CUstream stream : streams_)
     table_.StreamSynchronize(stream);
 #if defined(__SANITIZE_THREAD__)
-  // ThreadSanitizer replaces the functions by which the order checker observes threads, so it misses
-  // that one thread may have notified another that a copy has passed.
+  // ThreadSanitizer replaces the functions by which the order checker observes threads, so it
+  // misses that one thread may have notified another that a copy has passed.
   static_cast<void>(reports);
 #else
   EXPECT_EQ(spillway_emulator_count("unordered"), reports);
