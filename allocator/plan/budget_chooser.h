@@ -3,11 +3,11 @@
 
 #include "allocator/base/bytes.h"
 #include "allocator/base/result.h"
-#include "allocator/plan/budget_plan.h"
 #include "allocator/plan/known_step.h"
-#include "allocator/plan/measured_times.h"
+#include "allocator/plan/plan_request.h"
 #include "allocator/plan/recompute_trial.h"
 #include "allocator/plan/reserved_margin.h"
+#include "allocator/plan/shape.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -26,19 +26,6 @@ struct BudgetShortage {
   /// `least` is only a lower bound: no optimizer step has been measured after this step, nor after
   /// one that began with the same allocated bytes.
   bool lower_bound = false;
-};
-
-/// A plan that a step followed. Its profile begins with RecordedStep::begin allocated bytes. The
-/// budget of the plan is the step's budget, minus the bytes by which the step began above that.
-struct PlannedStep {
-  StepProfile profile;
-  BudgetPlan plan;
-  Bytes budget;     // for the profile
-  Bytes allocated;  // allocated when the step began
-  PredictedReserved foreseen;
-  /// Duration on the device of steps that followed it, from the first saved storage to the end of
-  /// the backward pass. The median of the last ones; none while unknown.
-  std::optional<double> seconds;
 };
 
 /// Decides which of a step's offloadable storages are offloaded, so that one device stays within a
@@ -63,17 +50,32 @@ struct PlannedStep {
 /// The host delays the recorded step by mapping memory and loading kernels. The first planned steps
 /// are therefore measured too (MeasuredTimes), and the plan is revised if necessary.
 ///
+/// Planning takes milliseconds, so the owner may do it without its lock: take requests(), run them,
+/// adopt() the results, then choose(). A step makes plans for the most recently used sequences
+/// until they have kMaxPlanned storages. The others follow an earlier plan, if that is safe, or
+/// offload. The last remaining sequence is always planned.
+///
 /// Threads: confined; the runtime holds its lock.
 class BudgetChooser {
  public:
+  /// The storages that one step plans ahead, over all sequences.
+  static constexpr std::size_t kMaxPlanned = 4096;
+
   /// `slowdown`: as in Budget.
   explicit BudgetChooser(Bytes budget, double slowdown = 0)
-      : budget_(budget), slowdown_(slowdown), recompute_trial_(budget) {}
+      : terms_{budget, slowdown, {}, false}, recompute_trial_(budget) {}
 
-  [[nodiscard]] Bytes budget() const { return budget_; }
+  [[nodiscard]] Bytes budget() const { return terms_.budget; }
+
+  /// What has to be planned before choose() with the same arguments; usually nothing.
+  [[nodiscard]] std::vector<PlanRequest> requests(Bytes size,
+                                                  Bytes allocated,
+                                                  bool recomputable = false);
+  /// Takes the results of requests that have run. Those of sequences that have changed are ignored.
+  void adopt(std::vector<PlanRequest>&& done);
 
   /// The action for the step's next offloadable storage. `allocated`: allocated bytes when the step
-  /// began. `recomputable`: it can be recomputed instead.
+  /// began. `recomputable`: it can be recomputed instead. Makes the plans that requests() has.
   Action choose(Bytes size, Bytes allocated, bool recomputable = false);
 
   /// The storages of this step whose fetch begins at the first use of storage `index`.
@@ -97,7 +99,7 @@ class BudgetChooser {
   [[nodiscard]] std::vector<KnownStep> known() const;
 
   /// Number of changes to the recorded steps so far.
-  [[nodiscard]] std::uint64_t records() const { return records_; }
+  [[nodiscard]] std::uint64_t records() const;
 
   /// Number of timed steps. After each of them the host waited for the device.
   [[nodiscard]] std::uint64_t timed() const { return timed_; }
@@ -121,7 +123,7 @@ class BudgetChooser {
   void frees_at_once();
 
   /// Sets the prediction of reserved bytes at the beginning of the step.
-  void foresee(const PredictedReserved& predicted) { foreseen_ = predicted; }
+  void foresee(const PredictedReserved& predicted) { terms_.foreseen = predicted; }
 
   /// Sets the peak of the reserved bytes of the step that is to end, which similar steps will reach
   /// again. If a planned step exceeded the budget, later plans leave at least the excess free.
@@ -179,46 +181,19 @@ class BudgetChooser {
   /// Maximum number of shapes; the least recently used one is replaced.
   static constexpr std::size_t kMaxShapes = 256;
 
-  struct Shape {
-    std::vector<Bytes> sizes{};
-    std::vector<bool> recomputable{};  // by storage
-    std::optional<RecordedStep> recorded{};
-    // another run's recording, before the first step of this run has ended
-    bool learnt = false;
-    bool rebased = false;     // the recording is of a step that began with fewer allocated bytes
-    bool to_correct = false;  // and no step has followed a plan made from it
-    std::optional<MeasuredTimes> times{};
-    std::optional<StepProfile> profile{};  // of both; none until it is computed
-    std::optional<BudgetPlan> plan{};  // for allocated_at_begin; none if the step must be recorded
-    /// By storage: the storages whose fetch begins at its first use.
-    std::vector<std::vector<std::size_t>> due{};
-    Bytes allocated_at_begin{};
-    Bytes budget{};  // of the profile, including reserved_margin
-    // predicted reserved bytes of a step that follows the latest plan
-    Bytes holds{};
-    std::deque<double> seconds{};  // durations of the last steps that followed the plan
-    std::uint64_t plans = 0;       // number of plans so far
-    std::uint64_t last_used = 0;   // step counter at the last use
-    // recorded a second time, or confirmed by a step that began alike
-    bool settled = false;
-    Bytes margin{};                    // bytes that planned steps have needed beyond the budget
-    ReservedMargin reserved_margin{};  // reserved bytes beyond the budget
-  };
-
   /// A step that has ended on the device and may not have been timed yet.
   struct Followed {
     const Shape* shape;  // null for a step without a plan
     std::uint64_t plan;
   };
 
+  /// Narrows the candidates to those that the next storage matches. Idempotent.
+  void narrow(Bytes size, Bytes allocated, bool recomputable);
   void note_followed(const Shape* shape);
   void drop_oldest();
-  void make_plan(Shape& shape, Bytes allocated) const;
   /// The known shape that this step matches if it ends now; null if none.
   [[nodiscard]] Shape* ended() const;
   [[nodiscard]] Bytes least_of(const StepCurve& curve) const;
-  [[nodiscard]] static bool has_least(const Shape& shape);
-  [[nodiscard]] static Bytes planned_peak(const Shape& shape);
   [[nodiscard]] std::optional<Bytes> least_planned() const;
   [[nodiscard]] bool counts_reserved(Bytes budget) const;
   /// Bytes that the step needed of the budget, with `peak` allocated bytes.
@@ -227,17 +202,14 @@ class BudgetChooser {
   [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve,
                                                        const std::optional<Bytes>& least,
                                                        bool optimized) const;
-  [[nodiscard]] BudgetPlan plan_for(const StepProfile& profile, Bytes allowed) const;
-  void refine_last(const StepTimes& times);
   [[nodiscard]] const Shape* only_planned() const;
-  void end_known(Shape& shape, const StepCurve& curve);
-  bool correct(Shape& shape, const StepCurve& curve);
-  void record(Shape& shape, const StepCurve& curve);
+  /// How the running step ends, for its shape.
+  [[nodiscard]] EndedStep ending(const StepCurve& curve) const;
 
-  const Bytes budget_;
-  const double slowdown_;
+  PlanTerms terms_;
   RecomputeTrial recompute_trial_;
   std::list<Shape> shapes_;
+  std::uint64_t next_id_ = 0;
   Shape* recorded_last_ = nullptr;
   Shape* planned_last_ = nullptr;
   Shape* followed_last_ = nullptr;  // likewise, if the last step followed its plan
@@ -249,6 +221,8 @@ class BudgetChooser {
   bool whole_ = true;               // every storage is offloaded or recomputed so far
   bool recomputed_ = false;         // a storage of this step is left to recompute
   bool refused_ = false;            // host memory was refused to a storage of this step
+  bool begun_ = false;              // the candidates of this step are known
+  bool recompute_ = false;          // the next storage is recomputable, in a step that recomputes
   bool known_first_ = false;
   Bytes reserved_following_plan_{};  // at the peak of this step
   Bytes shortfall_{};                // for a placement within the budget
@@ -256,14 +230,12 @@ class BudgetChooser {
   Bytes fewest_reserved_{};
   bool settled_ = true;  // no mapping of memory stalled this step
   bool settled_last_ = true;
-  bool free_at_once_ = false;
-  PredictedReserved foreseen_{};
   std::size_t over_in_a_row_ = 0;  // recorded steps since a plan was followed
   std::uint64_t optimized_steps_ = 0;
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer step
   Bytes optimized_peak_;                  // at the end of that step
   std::uint64_t mismatches_ = 0;
-  std::uint64_t records_ = 0;
+  std::uint64_t dropped_records_ = 0;  // records() of sequences that were replaced
   std::uint64_t timed_ = 0;
 };
 

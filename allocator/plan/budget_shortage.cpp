@@ -24,9 +24,9 @@ constexpr std::uint64_t kFragmentedShare = 16;
 Bytes BudgetChooser::least_of(const StepCurve& curve) const {
   StepProfile profile =
       profile_of(RecordedStep(curve, sizes_.size()), sizes_, recomputable_, nullptr);
-  profile.free_at_once = free_at_once_;
+  profile.free_at_once = terms_.free_at_once;
   const Shape* const shape = ended();
-  const Bytes margin = shape != nullptr ? shape->margin : Bytes{};
+  const Bytes margin = shape != nullptr ? shape->margin() : Bytes{};
   return std::min(curve.peak(), least_peak(profile) + margin);
 }
 
@@ -36,11 +36,11 @@ bool BudgetChooser::counts_reserved(Bytes budget) const {
 }
 
 Bytes BudgetChooser::needed_with(Bytes peak) const {
-  return counts_reserved(budget_) ? std::max(peak, reserved_) : peak;
+  return counts_reserved(budget()) ? std::max(peak, reserved_) : peak;
 }
 
 bool BudgetChooser::exceeds(Bytes peak) const {
-  return needed_with(peak) > budget_;
+  return needed_with(peak) > budget();
 }
 
 std::optional<BudgetShortage> BudgetChooser::excess(const StepCurve& curve) const {
@@ -49,16 +49,11 @@ std::optional<BudgetShortage> BudgetChooser::excess(const StepCurve& curve) cons
       needed_with(curve.peak()), Bytes{curve.allocated.front()}, curve.saved_at_peak()};
 }
 
-/// No plan needs less than this one.
-bool BudgetChooser::has_least(const Shape& shape) {
-  return shape.plan->peak <= shape.plan->least || shape.plan->peak > shape.plan->budget;
-}
-
 /// The peak of this step's plan if no plan needs less.
 std::optional<Bytes> BudgetChooser::least_planned() const {
   const Shape* const shape = ended();
-  if (shape == nullptr || !shape->plan || !has_least(*shape)) return std::nullopt;
-  return planned_peak(*shape);
+  if (shape == nullptr || shape->plan() == nullptr || !shape->has_least_plan()) return std::nullopt;
+  return shape->planned_peak();
 }
 
 std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve) const {
@@ -69,7 +64,8 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
                                                       const std::optional<Bytes>& least,
                                                       bool optimized) const {
   if (sizes_.empty() || curve.allocated.empty() || !exceeds(curve.peak())) return std::nullopt;
-  if (curve.peak() <= budget_ && reserved_ <= budget_ + Bytes{budget_.count() / kFragmentedShare})
+  if (curve.peak() <= budget() &&
+      reserved_ <= budget() + Bytes{budget().count() / kFragmentedShare})
     return std::nullopt;
   // The next step of this kind needs at most this.
   Bytes peak = curve.peak();
@@ -78,10 +74,10 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
   } else if (whole_) {
     // A plan has no use if no step is repeated.
     if (over_in_a_row_ < kMaxShapes) peak = least_of(curve);
-    if (recomputed_ && peak <= budget_) return std::nullopt;
-  } else if (least && curve.peak() > budget_) {
+    if (recomputed_ && peak <= budget()) return std::nullopt;
+  } else if (least && curve.peak() > budget()) {
     peak = std::min(peak, *least);  // the next plan handles the rest
-    if (peak <= budget_) return std::nullopt;
+    if (peak <= budget()) return std::nullopt;
   } else {
     return std::nullopt;  // from here on everything is offloaded or recomputed
   }

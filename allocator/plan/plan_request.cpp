@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/plan_request.h"
+
+#include "allocator/plan/planner.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+/// By storage, the storages whose fetch begins at its first use.
+std::vector<std::vector<std::size_t>> due_in(const BudgetPlan& plan) {
+  std::vector<std::vector<std::size_t>> due(plan.actions.size());
+  const auto& wanted = plan.wanted;
+  std::map<std::size_t, std::size_t> at;  // the first storage that is used at an event
+  for (std::size_t storage = 0; storage < plan.actions.size(); ++storage)
+    at.try_emplace(wanted[storage], storage);
+  std::vector<std::size_t> order;
+  for (std::size_t storage = 0; storage < plan.actions.size(); ++storage)
+    if (plan.actions[storage] == Action::kOffload) order.push_back(storage);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t left, std::size_t right) {
+    return wanted[left] < wanted[right];
+  });
+  for (const std::size_t storage : order) {
+    const auto trigger = at.lower_bound(plan.fetch[storage]);
+    if (trigger == at.end() || trigger->first >= wanted[storage]) continue;
+    due[trigger->second].push_back(storage);
+  }
+  return due;
+}
+
+}  // namespace
+
+void PlanRequest::run() {
+  if (!profile) {
+    StepProfile made =
+        profile_of(std::move(recorded), sizes, recomputable, times ? &*times : nullptr);
+    made.free_at_once = terms.free_at_once;
+    profile = std::make_shared<const StepProfile>(std::move(made));
+  }
+  Bytes within = saturating_sub(allowed, margin);
+  // This close to its minimum, plan for the minimum.
+  const Bytes least = least_peak(*profile);
+  const Bytes spare = terms.foreseen.spare(terms.budget, sizes.size());
+  if (within >= least && within <= least + spare) within = least;
+  plan = terms.slowdown > 0 && profile->timed() ? plan_within(*profile, terms.slowdown, within)
+                                                : plan_step(*profile, within);
+  due = due_in(plan);
+}
+
+}  // namespace spillway

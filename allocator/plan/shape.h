@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/plan/known_step.h"
+#include "allocator/plan/measured_times.h"
+#include "allocator/plan/plan_request.h"
+#include "allocator/plan/reserved_margin.h"
+#include "allocator/plan/shape_state.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace spillway {
+
+/// A plan that a step followed. Its profile begins with RecordedStep::begin allocated bytes. The
+/// budget of the plan is the step's budget, minus the bytes by which the step began above that.
+struct PlannedStep {
+  StepProfile profile;
+  BudgetPlan plan;
+  Bytes budget;     // for the profile
+  Bytes allocated;  // allocated when the step began
+  PredictedReserved foreseen;
+  /// Duration on the device of steps that followed it, from the first saved storage to the end of
+  /// the backward pass. The median of the last ones; none while unknown.
+  std::optional<double> seconds;
+};
+
+/// How a step ended, for the shape that it had.
+struct EndedStep {
+  const StepCurve& curve;
+  bool whole = false;     // every storage was offloaded or recomputed
+  bool exceeded = false;  // the step exceeded the budget
+  Bytes over{};           // by that much, plus an allowance for another layout
+  Bytes budget{};
+  Bytes reserved_following_plan{};  // peak that similar steps will reach again; zero if unknown
+  Bytes shortfall{};                // for a placement of the plan within the budget
+};
+
+/// One sequence of storages of a step: their sizes, and whether each can be recomputed. Holds its
+/// recording and its plan. ShapeState says which of them exist.
+/// Threads: confined.
+class Shape {
+ public:
+  Shape(std::uint64_t id, std::vector<Bytes> sizes, std::vector<bool> recomputable);
+  /// A sequence that another run has recorded. Requires: check_known(step) is ok.
+  Shape(std::uint64_t id, KnownStep step);
+
+  /// Never reused within a BudgetChooser.
+  [[nodiscard]] std::uint64_t id() const { return id_; }
+
+  [[nodiscard]] ShapeState state() const { return state_; }
+
+  [[nodiscard]] const std::vector<Bytes>& sizes() const { return sizes_; }
+
+  [[nodiscard]] const std::vector<bool>& recomputable() const { return recomputable_; }
+
+  [[nodiscard]] bool matches(std::size_t index, Bytes size, bool recomputable) const {
+    return index < sizes_.size() && sizes_[index] == size && recomputable_[index] == recomputable;
+  }
+
+  /// A step that may have this shape begins with that many allocated bytes.
+  void begin(Bytes allocated, const PlanTerms& terms);
+  /// What is needed for the running step's plan; none if there is one, or none can be made.
+  std::optional<PlanRequest> request(const PlanTerms& terms);
+  /// Takes a request's result, unless the shape has changed since.
+  void adopt(PlanRequest&& done);
+
+  /// The plan for the running step, or the last one; null if it must be recorded. A plan for more
+  /// allocated bytes serves too.
+  [[nodiscard]] const BudgetPlan* plan() const;
+  /// The storages whose fetch begins at the first use of that one.
+  [[nodiscard]] std::vector<std::size_t> due_with(std::size_t index) const;
+  /// Whether no plan needs less than plan(). Requires: there is one.
+  [[nodiscard]] bool has_least_plan() const;
+  /// Peak of a step that follows plan(). Requires: there is one.
+  [[nodiscard]] Bytes planned_peak() const;
+
+  /// Predicted reserved bytes of a step that follows the latest plan; zero before the first.
+  [[nodiscard]] Bytes predicted_reserved() const { return predicted_reserved_; }
+
+  /// Bytes that planned steps have needed beyond the budget.
+  [[nodiscard]] Bytes margin() const { return margin_; }
+
+  /// Ends a step of this shape. Returns whether it was recorded, so that it needs times.
+  bool end(const EndedStep& step);
+  /// Replaces the recording by the step's.
+  void record(const StepCurve& curve);
+  /// The plan is not valid any more, for a reason beside the shape. Likewise the profile.
+  void drop_plan();
+  void drop_profile();
+
+  /// Sets the times of the recorded step.
+  void time(const StepTimes& times);
+  /// Refines them by a step that followed the plan, as MeasuredTimes::saw.
+  void refine(const StepTimes& times, bool stalled);
+  /// Whether steps that follow the plan are to be timed.
+  [[nodiscard]] bool needs_times() const;
+
+  /// Number of different plans so far.
+  [[nodiscard]] std::uint64_t plans() const { return plans_; }
+
+  /// Adds the duration, in seconds, of a step that followed the current plan.
+  void took(double seconds);
+  /// None without a plan with times.
+  [[nodiscard]] std::optional<PlannedStep> planned(const PredictedReserved& foreseen) const;
+  /// None if there is no recording that can be planned.
+  [[nodiscard]] std::optional<KnownStep> known() const;
+
+  /// Number of changes of the recording.
+  [[nodiscard]] std::uint64_t records() const { return records_; }
+
+  /// Step counter of the BudgetChooser at the last use.
+  std::uint64_t last_used = 0;
+
+ private:
+  struct Planned {
+    BudgetPlan plan;
+    std::vector<std::vector<std::size_t>> due;
+    Bytes begin;   // allocated bytes that it was made for
+    Bytes budget;  // of the profile, including the reserved margin
+  };
+
+  void on(ShapeEvent event) { state_ = transition(state_, event); }
+
+  void drop_recording();
+  /// The first step that followed a plan of an adjusted recording: corrects it. True if the step
+  /// needed less than planned.
+  bool correct(const StepCurve& curve);
+
+  const std::uint64_t id_;
+  const std::vector<Bytes> sizes_;
+  const std::vector<bool> recomputable_;
+  ShapeState state_ = ShapeState::kNew;
+  std::optional<RecordedStep> recorded_{};        // in states that have_recording()
+  std::optional<MeasuredTimes> times_{};          // of the recording
+  std::shared_ptr<const StepProfile> profile_{};  // of both; null until a plan needs it
+  std::optional<Planned> planned_{};              // made from the profile
+  std::uint64_t version_ = 0;                     // changes with the four above and the margins
+  Bytes begins_with_{};                           // allocated when the running step began
+  Bytes predicted_reserved_{};
+  Bytes margin_{};
+  ReservedMargin reserved_margin_{};
+  std::deque<double> seconds_{};  // durations of the last steps that followed the plan
+  std::uint64_t plans_ = 0;
+  std::uint64_t records_ = 0;
+};
+
+}  // namespace spillway
