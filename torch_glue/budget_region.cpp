@@ -110,7 +110,7 @@ BudgetError::BudgetError(const std::string& text,
 
 void throw_where_missed() {
   if (!in_use) return;
-  const auto missed = Runtime::instance().take_budget_miss();
+  const auto missed = Runtime::instance().step().take_budget_miss();
   if (!missed) return;
   if (missed->warns) {
     TORCH_WARN(text_of(*missed));

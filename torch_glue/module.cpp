@@ -109,11 +109,11 @@ py::tuple as_tuple(const spillway::BudgetMiss& missed) {
 /// At the end of a backward pass, without the Python lock. If an optimizer step follows, its end
 /// reports the miss: more is known then, and the parameters are those of a whole step.
 void report_budget_miss() {
-  if (!spillway::Runtime::instance().budget_missed()) return;
+  if (!spillway::Runtime::instance().step().budget_missed()) return;
   const py::gil_scoped_acquire locked;
   const py::module_ python = py::module_::import("spillway.budget_error");
   if (python.attr("optimizers_to_step")().cast<int>() > 0) return;
-  const auto missed = spillway::Runtime::instance().take_budget_miss();
+  const auto missed = spillway::Runtime::instance().step().take_budget_miss();
   if (!missed) return;
   if (missed->warns) {
     python.attr("warn")(as_tuple(*missed), missed->adapts);
@@ -147,7 +147,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   module.def("use_allocator", [] { raise(spillway::use_allocator()); });
   // Bytes of every present and later device; 0 removes the limit.
   module.def("limit_memory", [](std::uint64_t limit) {
-    raise(spillway::Runtime::instance().set_memory_limit(spillway::Bytes{limit}));
+    raise(spillway::Runtime::instance().devices().set_memory_limit(spillway::Bytes{limit}));
   });
   module.def(
       "set_memory_limit", &set_memory_limit, py::arg("device"), py::arg("limit"), py::arg("soft"));
@@ -180,24 +180,25 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   });
   module.def("end_step", &spillway::end_step, py::call_guard<py::gil_scoped_release>());
   module.def("stats", &spillway::stats_dict);
-  module.def("graphs_are_compiled", [] { spillway::Runtime::instance().graphs_are_compiled(); });
-  module.def("has_budget", [] { return spillway::Runtime::instance().has_budget(); });
+  module.def("graphs_are_compiled",
+             [] { spillway::Runtime::instance().step().graphs_are_compiled(); });
+  module.def("has_budget", [] { return spillway::Runtime::instance().step().has_budget(); });
   module.def(
       "model_state",
       [](int device, std::uint64_t bytes) {
-        spillway::Runtime::instance().model_state(spillway::DeviceId{device},
-                                                  spillway::Bytes{bytes});
+        spillway::Runtime::instance().step().model_state(spillway::DeviceId{device},
+                                                         spillway::Bytes{bytes});
       },
       py::arg("device"),
       py::arg("bytes"));
-  module.def("budget_missed", [] { return spillway::Runtime::instance().budget_missed(); });
+  module.def("budget_missed", [] { return spillway::Runtime::instance().step().budget_missed(); });
   // Returns the missed budget once, if it is that of `entered`: the arguments of with_breakdown(),
   // and three flags. They are: it is only a warning; the step was the first with an optimizer step;
   // the next step of its shape may meet the budget.
   module.def(
       "take_budget_miss",
       [](const std::optional<spillway::Budget>& entered) -> py::object {
-        const auto missed = spillway::Runtime::instance().take_budget_miss();
+        const auto missed = spillway::Runtime::instance().step().take_budget_miss();
         if (!missed) return py::none();
         const int device = static_cast<int>(missed->device);
         if (entered && device_at(device).most(*entered) != missed->budget) return py::none();

@@ -61,7 +61,7 @@ class Place {
 /// The host copy of `size` bytes at `address`; None if they are not paused with a copy.
 py::object host_copy(std::uint64_t address, std::uint64_t size) {
   const driver::DevicePtr at{CUdeviceptr{address}};
-  DeviceRuntime* const owner = Runtime::instance().owner(at);
+  DeviceRuntime* const owner = Runtime::instance().devices().owner(at);
   if (owner == nullptr) return py::none();
   const driver::DevicePtr block = owner->heap().find(at).at;
   const std::uint64_t offset = address - block.address();
@@ -82,21 +82,22 @@ void bind_pause(py::module_& module) {
     std::vector<PauseRequest> requests;
     for (const auto& [pattern, discard] : what)
       requests.push_back({pattern, discard ? Contents::kDiscarded : Contents::kKept});
-    return without_lock([&] { return Runtime::instance().pause(requests); });
+    return without_lock([&] { return Runtime::instance().pauses().pause(requests); });
   });
   module.def("resume_all", [](const std::vector<std::string>& patterns) {
-    return without_lock([&] { return Runtime::instance().resume(patterns); });
+    return without_lock([&] { return Runtime::instance().pauses().resume(patterns); });
   });
   module.def("enter_resident", [](const std::string& pattern) {
-    without_lock([&] { return Runtime::instance().enter_resident(pattern); });
+    without_lock([&] { return Runtime::instance().pauses().enter_resident(pattern); });
   });
-  module.def("leave_resident",
-             [](const std::string& pattern) { Runtime::instance().leave_resident(pattern); });
+  module.def("leave_resident", [](const std::string& pattern) {
+    Runtime::instance().pauses().leave_resident(pattern);
+  });
   module.def("allow_eviction", [](const std::string& pattern) {
-    raise(Runtime::instance().evictable().allow(pattern));
+    raise(Runtime::instance().pauses().evictable().allow(pattern));
   });
   module.def("forbid_eviction", [](const std::string& pattern) {
-    raise(Runtime::instance().evictable().forbid(pattern));
+    raise(Runtime::instance().pauses().evictable().forbid(pattern));
   });
   module.def("host_copy", &host_copy);
   module.def("new_pool", [] { return static_cast<std::uint64_t>(new_pool()); });

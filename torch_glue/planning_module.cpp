@@ -60,7 +60,7 @@ py::object explain(const std::string& tag, int device, std::size_t points) {
   std::uint64_t more = 0;  // wraps, and wraps back
   {
     const py::gil_scoped_release released;
-    step = Runtime::instance().planned_step(intern_tag(tag), DeviceId{device});
+    step = Runtime::instance().plans().planned_step(intern_tag(tag), DeviceId{device});
     if (step) {
       chosen = point_of(step->profile, step->plan, step->budget);
       more = step->allocated.count() - step->profile.memory.begin.count();
@@ -189,7 +189,8 @@ KnownStep known_step_of(const py::dict& dict) {
 
 py::list known_steps(const std::string& tag, int device) {
   py::list steps;
-  for (const KnownStep& step : Runtime::instance().known_steps(intern_tag(tag), DeviceId{device}))
+  for (const KnownStep& step :
+       Runtime::instance().plans().known_steps(intern_tag(tag), DeviceId{device}))
     steps.append(as_dict(step));
   return steps;
 }
@@ -201,7 +202,8 @@ void learn_steps(const std::string& tag, int device, const std::vector<py::dict>
   const auto on = Runtime::instance().device(DeviceId{device});
   raise(on.status());
   learn_room(*on.value());
-  raise(Runtime::instance().learn_steps(intern_tag(tag), DeviceId{device}, std::move(steps)));
+  raise(
+      Runtime::instance().plans().learn_steps(intern_tag(tag), DeviceId{device}, std::move(steps)));
 }
 
 }  // namespace
@@ -219,10 +221,11 @@ void define_planning(py::module_& module) {
       .def_property_readonly_static("AUTO", [](const py::object&) { return Budget::kAuto; });
   module.def("explain", &explain, py::arg("tag"), py::arg("device"), py::arg("points"));
   module.def("timed_steps", [](const std::string& tag) {
-    return Runtime::instance().timed_steps(intern_tag(tag));
+    return Runtime::instance().plans().timed_steps(intern_tag(tag));
   });
-  module.def("records",
-             [](const std::string& tag) { return Runtime::instance().records(intern_tag(tag)); });
+  module.def("records", [](const std::string& tag) {
+    return Runtime::instance().plans().records(intern_tag(tag));
+  });
   module.def("known_steps", &known_steps, py::arg("tag"), py::arg("device"));
   module.def("learn_steps", &learn_steps, py::arg("tag"), py::arg("device"), py::arg("steps"));
 }

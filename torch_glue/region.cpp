@@ -95,7 +95,7 @@ void end_step() {
   PendingSources::instance().poll();
   if (driver::SpanLog::on()) mark_computing_streams();
   kernels_step_ended();
-  Runtime::instance().end_step();
+  Runtime::instance().step().end(StepEnd::kRequested);
   throw_where_missed();
 }
 

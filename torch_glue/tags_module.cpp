@@ -120,7 +120,7 @@ py::dict accounting_of(const HeapTagInfo& tag) {
 
 py::dict tags_of(int device) {
   py::dict tags;
-  if (DeviceRuntime* const runtime = Runtime::instance().device_if_made(DeviceId{device})) {
+  if (DeviceRuntime* const runtime = Runtime::instance().devices().if_made(DeviceId{device})) {
     for (const HeapTagInfo& tag : runtime->heap().tags())
       tags[py::str(shown_tag(tag.tag))] = accounting_of(tag);
   }
@@ -130,7 +130,7 @@ py::dict tags_of(int device) {
 /// Free bytes by pool and stream: the allocator's cached memory without owner.
 py::list cached_of(int device) {
   py::list all;
-  DeviceRuntime* const runtime = Runtime::instance().device_if_made(DeviceId{device});
+  DeviceRuntime* const runtime = Runtime::instance().devices().if_made(DeviceId{device});
   if (runtime == nullptr) return all;
   std::map<std::pair<std::uint64_t, std::uint64_t>, Bytes> free;
   for (const HeapSegmentInfo& segment : runtime->heap().segments()) {

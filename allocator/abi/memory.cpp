@@ -34,7 +34,7 @@ Status allocate(int32_t device, uint64_t size, void* stream, void** block) {
 
 /// The device whose allocated block contains `at`. Errors: kInvalidArgument.
 Result<DeviceRuntime*> owner_of(const char* call, const void* at) {
-  DeviceRuntime* const owner = Runtime::instance().owner(driver::DevicePtr(at));
+  DeviceRuntime* const owner = Runtime::instance().devices().owner(driver::DevicePtr(at));
   if (owner == nullptr) {
     return not_ours(call,
                     at,

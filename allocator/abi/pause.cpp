@@ -20,16 +20,16 @@ Status pause(const char* pattern, uint32_t flags, uint64_t* released) {
                               ": expected 0 or SPILLWAY_PAUSE_DISCARD");
   }
   const bool discard = (flags & SPILLWAY_PAUSE_DISCARD) != 0;
-  SPILLWAY_ASSIGN_OR_RETURN(
-      const PauseReport report,
-      Runtime::instance().pause({{pattern, discard ? Contents::kDiscarded : Contents::kKept}}));
+  SPILLWAY_ASSIGN_OR_RETURN(const PauseReport report,
+                            Runtime::instance().pauses().pause(
+                                {{pattern, discard ? Contents::kDiscarded : Contents::kKept}}));
   if (released != nullptr) *released = report.released.count();
   return {};
 }
 
 Status resume(const char* pattern) {
   SPILLWAY_RETURN_IF_ERROR(pattern_of("spillway_resume", pattern));
-  return Runtime::instance().resume({pattern}).status();
+  return Runtime::instance().pauses().resume({pattern}).status();
 }
 
 Status allow(const char* pattern, int allowed) {
@@ -39,7 +39,7 @@ Status allow(const char* pattern, int allowed) {
         Code::kInvalidArgument,
         "spillway_allow_eviction: allowed is " + std::to_string(allowed) + ": expected 1 or 0");
   }
-  Evictable& evictable = Runtime::instance().evictable();
+  Evictable& evictable = Runtime::instance().pauses().evictable();
   return allowed != 0 ? evictable.allow(pattern) : evictable.forbid(pattern);
 }
 

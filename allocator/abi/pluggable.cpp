@@ -103,7 +103,7 @@ void spillway_free(void* at, size_t, int device, void*) {
   if (at == nullptr || spillway::in_forked_child()) return;
   const auto* const torch = spillway::torch_memory.load(std::memory_order_acquire);
   if (torch != nullptr) return torch->release(at);
-  auto* const runtime = spillway::Runtime::instance().device_if_made(spillway::DeviceId{device});
+  auto* const runtime = spillway::Runtime::instance().devices().if_made(spillway::DeviceId{device});
   if (runtime == nullptr) return;
   runtime->free(spillway::driver::DevicePtr(at));
   if (spillway::torch_caches()) runtime->heap().trim_sync();

@@ -52,7 +52,7 @@ int spillway_device_statistics(int32_t device, spillway_device_stats* stats) {
 
 int spillway_step_end() {
   return spillway::abi::at_edge([] {
-    spillway::Runtime::instance().end_step();
+    spillway::Runtime::instance().step().end(spillway::StepEnd::kRequested);
     return spillway::Status();
   });
 }

@@ -3,6 +3,7 @@
 
 #include "allocator/base/bytes.h"
 #include "allocator/base/result.h"
+#include "allocator/plan/budget_shortage.h"
 #include "allocator/plan/known_step.h"
 #include "allocator/plan/plan_request.h"
 #include "allocator/plan/recompute_trial.h"
@@ -17,16 +18,6 @@
 #include <vector>
 
 namespace spillway {
-
-/// The budget that a step would have needed.
-struct BudgetShortage {
-  Bytes least;
-  Bytes begin;        // allocated when the step began
-  Bytes activations;  // storages that it saved, on the device at its peak
-  /// `least` is only a lower bound: no optimizer step has been measured after this step, nor after
-  /// one that began with the same allocated bytes.
-  bool lower_bound = false;
-};
 
 /// Decides which of a step's offloadable storages are offloaded, so that one device stays within a
 /// budget. Pure: no clock, no CUDA.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/runtime/fork.h"
-#include "allocator/runtime/runtime.h"
+#include "allocator/runtime/step_session.h"
 
 #include <algorithm>
 #include <map>
@@ -9,20 +9,13 @@
 // Whether offloading lowers the peak.
 namespace spillway {
 
-void Runtime::begin_phase(StepPhase phase) {
-  for (auto& device : made_) {
-    DeviceRuntime* const made = device.load(std::memory_order_acquire);
-    if (made != nullptr) made->step_peaks().begin(phase);
-  }
-}
-
-void Runtime::diagnose() {
-  const std::vector<DeviceRuntime*> devices = made_devices();
+void StepSession::diagnose() {
+  const std::vector<DeviceRuntime*> devices = devices_.made();
   const bool elsewhere = saved_elsewhere_.exchange(false);
-  const LightLock lock(mutex_);
+  const Lock lock(mutex_);
   const Bytes recomputed = std::exchange(left_to_recompute_, {});
   const bool offloads = std::exchange(offloads_, false);
-  const bool nothing_saved = std::exchange(movable_, {}).zero() && recomputed.zero();
+  const bool nothing_saved = std::exchange(offloadable_, {}).zero() && recomputed.zero();
   std::optional<CannotHelp> found;
   std::map<DeviceId, Bytes> peaks;
   bool lowers = false;
@@ -68,29 +61,29 @@ void Runtime::diagnose() {
     device->step_peaks().follow_all(true);
 }
 
-void Runtime::offload_where_it_helps(TagId tag) {
-  const LightLock lock(mutex_);
+void StepSession::offload_where_it_helps(TagId tag) {
+  const Lock lock(mutex_);
   where_it_helps_ = tag;
 }
 
-bool Runtime::has_budget() const {
+bool StepSession::has_budget() const {
   if (in_forked_child()) return false;
-  const LightLock lock(mutex_);
+  const Lock lock(mutex_);
   bool found = false;
   for (const TagId tag : budgeted_)
     found = found || !tags_.at(tag).budget->rest;
   return found;
 }
 
-void Runtime::model_state(DeviceId device, Bytes bytes) {
+void StepSession::model_state(DeviceId device, Bytes bytes) {
   if (in_forked_child()) return;
-  const LightLock lock(mutex_);
-  const auto made = devices_.find(device);
-  if (made == devices_.end()) return;
+  const Lock lock(mutex_);
+  DeviceRuntime* const made = devices_.if_made(device);
+  if (made == nullptr) return;
   for (const TagId tag : budgeted_) {
     const Budget& budget = *tags_.at(tag).budget;
-    if (budget.rest || (budget.bytes.zero() && !made->second->offered())) continue;
-    const Bytes most = made->second->most(budget);
+    if (budget.rest || (budget.bytes.zero() && !made->offered())) continue;
+    const Bytes most = made->most(budget);
     if (bytes > most) cannot_help_ = {HelplessReason::kModelState, device, bytes - most};
   }
 }

@@ -167,7 +167,7 @@ void RunLogState::add(const driver::Span& span) {
 
 Bytes RunLogState::capacity_of(DeviceId id) {
   const auto [found, fresh] = capacities_.try_emplace(id);
-  const DeviceRuntime* const device = fresh ? Runtime::instance().device_if_made(id) : nullptr;
+  const DeviceRuntime* const device = fresh ? Runtime::instance().devices().if_made(id) : nullptr;
   if (device != nullptr) {
     const auto memory = driver::memory_info(device->device());
     if (memory.ok()) found->second = memory.value().total;

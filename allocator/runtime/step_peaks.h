@@ -3,6 +3,7 @@
 
 #include "allocator/base/bytes.h"
 #include "allocator/base/mutex.h"
+#include "allocator/runtime/step_phase.h"
 
 #include <array>
 #include <atomic>
@@ -10,14 +11,6 @@
 #include <cstdint>
 
 namespace spillway {
-
-enum class StepPhase : std::uint8_t {
-  kForward,    // saved tensors are created
-  kBackward,   // saved tensors are used
-  kOptimizer,  // from the end of the backward pass to the end of the optimizer step
-  kOutside,    // between steps: evaluation, or a backward pass without an optimizer step
-  kCount,
-};
 
 /// The peaks of one device by phase of the step, from the process's first saved tensor on. It
 /// tracks allocated bytes, and the sum of allocated and offloaded bytes, which approximates the

@@ -78,14 +78,15 @@ TEST(StatisticsTest, ADeviceThatIsNotThereIsRefusedWithTheNumberOfThose) {
 
 TEST(StatisticsTest, AStepCanBeEnded) {
   Runtime& runtime = Runtime::instance();
-  ASSERT_TRUE(runtime.enter_region(TagId::kUntagged, Ratio::of(1.0).value()).ok());
-  runtime.decide(TagId::kUntagged, DeviceId{0}, 1_KiB);
+  ASSERT_TRUE(runtime.device(DeviceId{0}).ok());
+  ASSERT_TRUE(runtime.step().enter_region(TagId::kUntagged, Ratio::of(1.0).value()).ok());
+  runtime.step().decide(TagId::kUntagged, DeviceId{0}, 1_KiB);
   const std::uint64_t steps = runtime.stats().steps;
 
   EXPECT_EQ(spillway_step_end(), SPILLWAY_OK);
 
   EXPECT_EQ(runtime.stats().steps, steps + 1);
-  runtime.leave_region(TagId::kUntagged);
+  runtime.step().leave_region(TagId::kUntagged);
 }
 
 }  // namespace

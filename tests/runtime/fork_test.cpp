@@ -22,9 +22,9 @@ class ForkTest : public RuntimeTest {
 TEST_F(ForkTest, AForkedChildKeepsEverything) {
   enter(kTag, 1.0);
 
-  EXPECT_TRUE(in_child([&] { return !runtime_->decide(kTag, DeviceId{0}, 1_MiB).offload; }));
+  EXPECT_TRUE(in_child([&] { return !runtime_->step().decide(kTag, DeviceId{0}, 1_MiB).offload; }));
 
-  runtime_->leave_region(kTag);
+  runtime_->step().leave_region(kTag);
 }
 
 TEST_F(ForkTest, AForkedChildHasNoDevices) {
@@ -32,7 +32,7 @@ TEST_F(ForkTest, AForkedChildHasNoDevices) {
 
   EXPECT_TRUE(in_child([&] {
     return runtime_->device(DeviceId{0}).status().code() == Code::kNotReady &&
-           runtime_->device_if_made(DeviceId{0}) == nullptr;
+           runtime_->devices().if_made(DeviceId{0}) == nullptr;
   }));
 }
 
@@ -40,9 +40,9 @@ TEST_F(ForkTest, HandlesThatAForkedChildDestroysChangeNothing) {
   auto saved = forward(kTag, 1.0, {1_MiB});
 
   EXPECT_TRUE(in_child([&] {
-    runtime_->unpacked();
-    runtime_->handle_gone();
-    runtime_->end_step();
+    runtime_->step().unpacked();
+    runtime_->step().handle_gone();
+    runtime_->step().end(StepEnd::kRequested);
     return runtime_->stats().devices.empty();
   }));
 

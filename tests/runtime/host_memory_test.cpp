@@ -220,11 +220,11 @@ TEST_P(ManyShapes, ASmallerShapeReleasesPinnedMemoryOnceTheOthersAreNoLongerRece
 
 TEST_P(ManyShapes, AGraphThatLivesAcrossStepsDoesNotMakeThemRegisterMemory) {
   auto kept = forward(kTag, 1.0, {1_MiB, 1_MiB});
-  runtime_->end_step();
+  runtime_->step().end(StepEnd::kRequested);
   const TagId other = intern_tag("others");
   const auto train_other = [&](const std::vector<Bytes>& shape) {
     backward(forward(other, ratio_, shape));
-    runtime_->end_step();
+    runtime_->step().end(StepEnd::kRequested);
   };
   for (int round = 0; round < 2; ++round) {
     for (const std::vector<Bytes>& shape : shapes_)
@@ -253,7 +253,7 @@ TEST_F(HostMemoryTest, AStepWhoseSlotsDoNotFitWithoutGapsIsNotFittedAgainAndAgai
     static_cast<void>(
         host());  // sees the first slot's fence pass, so that it does not count towards the peak
     auto third = save(kTag, 2_MiB);
-    runtime_->leave_region(kTag);
+    runtime_->step().leave_region(kTag);
     use(std::move(third));
     use(std::move(second));
   };
@@ -269,11 +269,11 @@ TEST_F(HostMemoryTest, AStepWhoseSlotsDoNotFitWithoutGapsIsNotFittedAgainAndAgai
 
 TEST_F(HostMemoryTest, AGraphThatLivesAcrossStepsKeepsItsBytes) {
   auto kept = forward(kTag, 1.0, {1_MiB, 1_MiB});
-  runtime_->end_step();
+  runtime_->step().end(StepEnd::kRequested);
   for (int step = 0; step < 3; ++step) {
     auto saved = forward(kTag, 1.0, {3_MiB, 3_MiB});
     backward(std::move(saved));
-    runtime_->end_step();
+    runtime_->step().end(StepEnd::kRequested);
   }
 
   EXPECT_EQ(runtime_->stats().devices.at(0).residency.on_host, 2_MiB);

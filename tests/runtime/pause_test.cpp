@@ -47,35 +47,35 @@ class RuntimePauseTest : public testing::Test {
 };
 
 TEST_F(RuntimePauseTest, AllDevicesArePausedAndResumed) {
-  const Result<PauseReport> report = runtime_.pause({{"optimizer"}});
+  const Result<PauseReport> report = runtime_.pauses().pause({{"optimizer"}});
   ASSERT_TRUE(report.ok()) << report.status().message();
 
   EXPECT_EQ(report.value().blocks, 2U);
   EXPECT_EQ(report.value().released, kSize + kSize);
   EXPECT_EQ(paused(), (std::vector{kSize, kSize}));
-  EXPECT_TRUE(runtime_.resume({"optimizer"}).ok());
+  EXPECT_TRUE(runtime_.pauses().resume({"optimizer"}).ok());
   EXPECT_EQ(paused(), (std::vector{0_B, 0_B}));
 }
 
 TEST_F(RuntimePauseTest, WhereOneDeviceCannotBePausedNoneIs) {
   ASSERT_EQ(spillway_emulator_fault("cuMemcpyDtoHAsync:2=1"), nullptr);
 
-  EXPECT_EQ(runtime_.pause({{"optimizer"}}).status().code(), Code::kDriver);
+  EXPECT_EQ(runtime_.pauses().pause({{"optimizer"}}).status().code(), Code::kDriver);
 
   EXPECT_EQ(paused(), (std::vector{0_B, 0_B}));
   EXPECT_EQ(devices_[0]->arena().stats().in_slots, 0_B);
 }
 
 TEST_F(RuntimePauseTest, WhereOneDeviceCannotBeResumedNoneIs) {
-  ASSERT_TRUE(runtime_.pause({{"optimizer"}}).ok());
+  ASSERT_TRUE(runtime_.pauses().pause({{"optimizer"}}).ok());
   const Bytes reserved = devices_[0]->heap().stats().reserved;
   ASSERT_EQ(spillway_emulator_fault("cuMemcpyHtoDAsync:2=1"), nullptr);
 
-  EXPECT_EQ(runtime_.resume({"optimizer"}).status().code(), Code::kDriver);
+  EXPECT_EQ(runtime_.pauses().resume({"optimizer"}).status().code(), Code::kDriver);
 
   EXPECT_EQ(paused(), (std::vector{kSize, kSize}));
   EXPECT_EQ(devices_[0]->heap().stats().reserved, reserved);
-  EXPECT_TRUE(runtime_.resume({"optimizer"}).ok());
+  EXPECT_TRUE(runtime_.pauses().resume({"optimizer"}).ok());
 }
 
 TEST_F(RuntimePauseTest, OneOfTwoRequestsThatFailsTakesTheOtherBack) {
@@ -84,7 +84,7 @@ TEST_F(RuntimePauseTest, OneOfTwoRequestsThatFailsTakesTheOtherBack) {
   ASSERT_EQ(spillway_emulator_fault("cuMemcpyDtoHAsync:1=1"), nullptr);
 
   const auto report =
-      runtime_.pause({{"cache", Contents::kDiscarded}, {"optimizer", Contents::kKept}});
+      runtime_.pauses().pause({{"cache", Contents::kDiscarded}, {"optimizer", Contents::kKept}});
 
   EXPECT_EQ(report.status().code(), Code::kDriver);
   EXPECT_EQ(paused(), (std::vector{0_B, 0_B}));
@@ -92,15 +92,15 @@ TEST_F(RuntimePauseTest, OneOfTwoRequestsThatFailsTakesTheOtherBack) {
 }
 
 TEST_F(RuntimePauseTest, UnknownAndPausedTagsAreReported) {
-  EXPECT_EQ(runtime_.pause({{"unused"}}).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(runtime_.resume({"optimizer"}).status().code(), Code::kNotReady);
-  ASSERT_TRUE(runtime_.pause({{"optimizer/*"}}).ok());
-  EXPECT_EQ(runtime_.pause({{"optimizer"}}).status().code(), Code::kNotReady);
-  EXPECT_TRUE(runtime_.resume({"**/state"}).ok());
+  EXPECT_EQ(runtime_.pauses().pause({{"unused"}}).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(runtime_.pauses().resume({"optimizer"}).status().code(), Code::kNotReady);
+  ASSERT_TRUE(runtime_.pauses().pause({{"optimizer/*"}}).ok());
+  EXPECT_EQ(runtime_.pauses().pause({{"optimizer"}}).status().code(), Code::kNotReady);
+  EXPECT_TRUE(runtime_.pauses().resume({"**/state"}).ok());
 }
 
 TEST_F(RuntimePauseTest, AnAllocationThatNothingCanMakeRoomForPausesNothing) {
-  ASSERT_TRUE(runtime_.evictable().allow("optimizer").ok());
+  ASSERT_TRUE(runtime_.pauses().evictable().allow("optimizer").ok());
 
   EXPECT_EQ(devices_[0]->allocate(1_GiB, kStream).status().code(), Code::kOutOfDeviceMemory);
 
@@ -108,7 +108,7 @@ TEST_F(RuntimePauseTest, AnAllocationThatNothingCanMakeRoomForPausesNothing) {
 }
 
 TEST_F(RuntimePauseTest, WithoutHostMemoryAnAllocationFailsAndPausesNothing) {
-  ASSERT_TRUE(runtime_.evictable().allow("optimizer").ok());
+  ASSERT_TRUE(runtime_.pauses().evictable().allow("optimizer").ok());
   ASSERT_EQ(spillway_emulator_fault("cuMemHostRegister:1+=out_of_memory"), nullptr);
 
   const auto large = devices_[0]->allocate(124_MiB, kStream);
@@ -118,7 +118,7 @@ TEST_F(RuntimePauseTest, WithoutHostMemoryAnAllocationFailsAndPausesNothing) {
 }
 
 TEST_F(RuntimePauseTest, ASizeNearTheEndOfNumbersIsOutOfMemoryAndPausesNothing) {
-  ASSERT_TRUE(runtime_.evictable().allow("optimizer").ok());
+  ASSERT_TRUE(runtime_.pauses().evictable().allow("optimizer").ok());
 
   const auto huge = devices_[0]->allocate(Bytes{~0ULL - 1}, kStream);
 
@@ -127,7 +127,7 @@ TEST_F(RuntimePauseTest, ASizeNearTheEndOfNumbersIsOutOfMemoryAndPausesNothing) 
 }
 
 TEST_F(RuntimePauseTest, WhatWasPausedNeedlesslyIsFetched) {
-  ASSERT_TRUE(runtime_.evictable().allow("optimizer").ok());
+  ASSERT_TRUE(runtime_.pauses().evictable().allow("optimizer").ok());
   devices_[0]->heap().set_limit(kSize + kSize);
   // The chunks of what is paused stay.
   ASSERT_EQ(spillway_emulator_fault("cuMemUnmap:1+=1"), nullptr);
@@ -140,13 +140,13 @@ TEST_F(RuntimePauseTest, WhatWasPausedNeedlesslyIsFetched) {
 }
 
 TEST_F(RuntimePauseTest, AResumeMakesNoRoomWithMemoryUnderItsOwnTag) {
-  ASSERT_TRUE(runtime_.evictable().allow("optimizer").ok());
-  ASSERT_TRUE(runtime_.pause({{"optimizer"}}).ok());
+  ASSERT_TRUE(runtime_.pauses().evictable().allow("optimizer").ok());
+  ASSERT_TRUE(runtime_.pauses().pause({{"optimizer"}}).ok());
   devices_[0]->heap().set_limit(kSize);
   const TagScope scope(tag_);
   const auto later = devices_[0]->allocate(kSize, kStream).value();
 
-  EXPECT_EQ(runtime_.resume({"optimizer"}).status().code(), Code::kOutOfDeviceMemory);
+  EXPECT_EQ(runtime_.pauses().resume({"optimizer"}).status().code(), Code::kOutOfDeviceMemory);
 
   EXPECT_FALSE(devices_[0]->heap().find(later).evicted);
   EXPECT_EQ(paused(), (std::vector{kSize, kSize}));
@@ -154,13 +154,13 @@ TEST_F(RuntimePauseTest, AResumeMakesNoRoomWithMemoryUnderItsOwnTag) {
 }
 
 TEST_F(RuntimePauseTest, AResumeMakesRoomWithMemoryUnderAnotherTag) {
-  ASSERT_TRUE(runtime_.evictable().allow("cache").ok());
-  ASSERT_TRUE(runtime_.pause({{"optimizer"}}).ok());
+  ASSERT_TRUE(runtime_.pauses().evictable().allow("cache").ok());
+  ASSERT_TRUE(runtime_.pauses().pause({{"optimizer"}}).ok());
   devices_[0]->heap().set_limit(kSize);
   const TagScope scope(intern_tag("cache"));
   const auto cache = devices_[0]->allocate(kSize, kStream).value();
 
-  EXPECT_TRUE(runtime_.resume({"optimizer"}).ok());
+  EXPECT_TRUE(runtime_.pauses().resume({"optimizer"}).ok());
 
   EXPECT_TRUE(devices_[0]->heap().find(cache).evicted);
   EXPECT_FALSE(devices_[0]->heap().find(blocks_[0]).evicted);

@@ -12,7 +12,7 @@ using RegionsTest = RuntimeTest;
 TEST_F(RegionsTest, AnotherRatioForAUsedTagIsRefusedAndNamesBoth) {
   auto saved = forward(kTag, 0.5, {1_MiB});
 
-  const Status status = runtime_->enter_region(kTag, Ratio::of(0.25).value());
+  const Status status = runtime_->step().enter_region(kTag, Ratio::of(0.25).value());
 
   EXPECT_EQ(status.code(), Code::kInvalidArgument);
   EXPECT_NE(status.detail().find("0.5"), std::string::npos);
@@ -23,7 +23,7 @@ TEST_F(RegionsTest, AnotherRatioForAUsedTagIsRefusedAndNamesBoth) {
 
 TEST_F(RegionsTest, ARefusedRegionChangesNothing) {
   auto saved = forward(kTag, 0.5, {1_MiB});
-  ASSERT_FALSE(runtime_->enter_region(kTag, Ratio::of(0.25).value()).ok());
+  ASSERT_FALSE(runtime_->step().enter_region(kTag, Ratio::of(0.25).value()).ok());
 
   backward(std::move(saved));
 
@@ -42,9 +42,10 @@ TEST_F(RegionsTest, AnotherRatioIsTakenInTheNextStep) {
 TEST_F(RegionsTest, AnotherRatioForATagThatIsOpenIsRefused) {
   enter(kTag, 0.5);
 
-  EXPECT_EQ(runtime_->enter_region(kTag, Ratio::of(1.0).value()).code(), Code::kInvalidArgument);
+  EXPECT_EQ(runtime_->step().enter_region(kTag, Ratio::of(1.0).value()).code(),
+            Code::kInvalidArgument);
 
-  runtime_->leave_region(kTag);
+  runtime_->step().leave_region(kTag);
 }
 
 TEST_F(RegionsTest, TwoTagsHaveARatioEach) {
@@ -81,12 +82,12 @@ TEST_F(RegionsTest, ADeviceIsMadeOnce) {
   DeviceRuntime* const made = runtime_->device(DeviceId{0}).value();
 
   EXPECT_EQ(runtime_->device(DeviceId{0}).value(), made);
-  EXPECT_EQ(runtime_->device_if_made(DeviceId{0}), made);
+  EXPECT_EQ(runtime_->devices().if_made(DeviceId{0}), made);
 }
 
 TEST_F(RegionsTest, ADeviceThatIsNotThereIsATypedError) {
   EXPECT_EQ(runtime_->device(DeviceId{99}).status().code(), Code::kInvalidArgument);
-  EXPECT_EQ(runtime_->device_if_made(DeviceId{99}), nullptr);
+  EXPECT_EQ(runtime_->devices().if_made(DeviceId{99}), nullptr);
 }
 
 TEST_F(RegionsTest, EveryReasonHasANameOfItsOwn) {

@@ -192,8 +192,8 @@ TEST_F(RunLogTest, ThePageShowsStallsOfTheComputingStreamByTag) {
   DeviceRuntime& on = device();
   const TagId tag = intern_tag("stalled");
   const auto block = on.allocate(kSize, stream_).value();
-  ASSERT_TRUE(Runtime::instance().enter_region(tag, Ratio::of(1.0).value()).ok());
-  Runtime::instance().leave_region(tag);
+  ASSERT_TRUE(Runtime::instance().step().enter_region(tag, Ratio::of(1.0).value()).ok());
+  Runtime::instance().step().leave_region(tag);
   Stash stash;
   {
     const driver::SpanLog::Subject subject(tag, 1);
@@ -203,7 +203,7 @@ TEST_F(RunLogTest, ThePageShowsStallsOfTheComputingStreamByTag) {
   }
   on.device().api->StreamSynchronize(stream_.handle());
   on.copies().drain_sync();
-  Runtime::instance().end_step();
+  Runtime::instance().step().end(StepEnd::kRequested);
 
   const StatsPageLayout shown = page();
   EXPECT_EQ(std::memcmp(shown.magic.data(), "SPILLTOP", 8), 0);
@@ -253,8 +253,8 @@ TEST_F(RunLogTest, NamesInBothFilesAreValidUtf8) {
   const TagId bad = intern_tag("caf\xE9");
   const TagId cut = intern_tag(std::string(62, 'x') + "\xE2\x82\xAC");  // longer than a page's name
   for (const TagId tag : {bad, cut}) {
-    ASSERT_TRUE(Runtime::instance().enter_region(tag, Ratio::of(1.0).value()).ok());
-    Runtime::instance().leave_region(tag);
+    ASSERT_TRUE(Runtime::instance().step().enter_region(tag, Ratio::of(1.0).value()).ok());
+    Runtime::instance().step().leave_region(tag);
   }
   RunLog::instance().born(DeviceId{0}, 4096, kSize, bad);
   RunLog::instance().step_ended();

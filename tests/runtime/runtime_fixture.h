@@ -27,7 +27,7 @@ class RuntimeTest : public testing::Test {
   };
 
   void TearDown() override {
-    if (DeviceRuntime* made = runtime_->device_if_made(DeviceId{0})) {
+    if (DeviceRuntime* made = runtime_->devices().if_made(DeviceId{0})) {
       made->device().api->StreamSynchronize(kStream.handle());
     }
     runtime_.reset();
@@ -37,7 +37,7 @@ class RuntimeTest : public testing::Test {
   void make_runtime(RuntimeOptions options) { runtime_ = std::make_unique<Runtime>(options); }
 
   void enter(TagId tag, double ratio) {
-    const Status status = runtime_->enter_region(tag, Ratio::of(ratio).value());
+    const Status status = runtime_->step().enter_region(tag, Ratio::of(ratio).value());
     ASSERT_TRUE(status.ok()) << status.message();
   }
 
@@ -50,10 +50,10 @@ class RuntimeTest : public testing::Test {
   /// Saves a storage and lets its owner free it.
   Saved save(TagId tag, Bytes size) {
     DeviceRuntime& device = *runtime_->device(DeviceId{0}).value();
-    Saved saved{runtime_->decide(tag, DeviceId{0}, size), size, {}, {}};
+    Saved saved{runtime_->step().decide(tag, DeviceId{0}, size), size, {}, {}};
     saved.kept = device.heap().allocate(size, stream(), tag).value();
     if (saved.decision.offload) leave(saved);
-    runtime_->handle_made();
+    runtime_->step().handle_made();
     return saved;
   }
 
@@ -63,21 +63,21 @@ class RuntimeTest : public testing::Test {
     if (stash.ok()) {
       saved.stash = std::move(stash).value();
       device.heap().free(std::exchange(saved.kept, {}));
-      runtime_->offloaded(saved.decision.site, saved.size, saved.size);
+      runtime_->step().offloaded(saved.decision.site, saved.size, saved.size);
     } else {
-      runtime_->not_offloaded(saved.decision.site, saved.size);
+      runtime_->step().on_event(StorageEvent::kNotOffloaded, saved.decision.site, saved.size);
     }
   }
 
   /// Unpacks it as the backward pass does, and lets the handle go.
   void use(Saved saved) {
     DeviceRuntime& device = *runtime_->device(DeviceId{0}).value();
-    runtime_->unpacked();
+    runtime_->step().unpacked();
     if (saved.stash.slot.data != nullptr) {
       saved.kept = device.heap().allocate(saved.size, stream(), TagId::kUntagged).value();
       const auto fence = device.residency().fetch(saved.stash, saved.kept, stream()).value();
       EXPECT_TRUE(driver::Timeline::wait(stream(), fence).ok());
-      runtime_->fetched(saved.decision.site, saved.size);
+      runtime_->step().fetched(saved.decision.site, saved.size);
     }
     release(std::move(saved));
   }
@@ -87,7 +87,7 @@ class RuntimeTest : public testing::Test {
     DeviceRuntime& device = *runtime_->device(DeviceId{0}).value();
     if (saved.stash.slot.data != nullptr) device.residency().drop(std::move(saved.stash));
     device.heap().free(saved.kept);
-    runtime_->handle_gone();
+    runtime_->step().handle_gone();
   }
 
   std::vector<Saved> forward(TagId tag, double ratio, const std::vector<Bytes>& sizes) {
@@ -103,7 +103,7 @@ class RuntimeTest : public testing::Test {
         }
       }
     }
-    runtime_->leave_region(tag);
+    runtime_->step().leave_region(tag);
     return saved;
   }
 

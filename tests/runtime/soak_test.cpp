@@ -199,12 +199,12 @@ class Worker {
   void pause_and_resume() {
     if (path_ != kPaused) return;
     const Contents contents = random_() % 4 == 0 ? Contents::kDiscarded : Contents::kKept;
-    const auto paused = runtime_.pause({{path_, contents}});
+    const auto paused = runtime_.pauses().pause({{path_, contents}});
     if (!paused.ok()) {
       EXPECT_EQ(paused.status().code(), Code::kOutOfHostMemory) << paused.status().message();
       return;
     }
-    const auto resumed = runtime_.resume({path_});
+    const auto resumed = runtime_.pauses().resume({path_});
     EXPECT_TRUE(resumed.ok()) << resumed.status().message();
     for (Own& block : blocks_) {
       if (contents == Contents::kKept) {

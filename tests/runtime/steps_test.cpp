@@ -25,7 +25,7 @@ TEST_F(StepsTest, AnOpenRegionDoesNotKeepAStepOpenOnceTheBackwardPassHasBegun) {
   use(save(kTag, 1_MiB));
 
   EXPECT_EQ(runtime_->stats().steps, 1U);
-  runtime_->leave_region(kTag);
+  runtime_->step().leave_region(kTag);
 }
 
 TEST_F(StepsTest, AGraphThatIsDroppedInsideTheRegionDoesNotEndTheStep) {
@@ -34,7 +34,7 @@ TEST_F(StepsTest, AGraphThatIsDroppedInsideTheRegionDoesNotEndTheStep) {
   release(save(kTag, 1_MiB));
 
   EXPECT_EQ(runtime_->stats().steps, 0U);
-  runtime_->leave_region(kTag);
+  runtime_->step().leave_region(kTag);
 }
 
 TEST_F(StepsTest, TheBackwardPassOfAStepIsForgottenInTheNextOne) {
@@ -44,14 +44,14 @@ TEST_F(StepsTest, TheBackwardPassOfAStepIsForgottenInTheNextOne) {
   release(save(kTag, 1_MiB));
 
   EXPECT_EQ(runtime_->stats().steps, 1U);
-  runtime_->leave_region(kTag);
+  runtime_->step().leave_region(kTag);
 }
 
 TEST_F(StepsTest, LeavingTheRegionEndsTheStepWhereNoHandleLivesAnyMore) {
   enter(kTag, 1.0);
   release(save(kTag, 1_MiB));
 
-  runtime_->leave_region(kTag);
+  runtime_->step().leave_region(kTag);
 
   EXPECT_EQ(runtime_->stats().steps, 1U);
 }
@@ -68,16 +68,16 @@ TEST_F(StepsTest, AStepLooksAtNoTagThatItDoesNotUse) {
   for (int i = 0; i < 1000; ++i) {
     const TagId tag = intern_tag("tag/" + std::to_string(i));
     enter(tag, 1.0);
-    runtime_->leave_region(tag);
+    runtime_->step().leave_region(tag);
   }
-  const std::uint64_t before = runtime_->tags_visited();
+  const std::uint64_t before = runtime_->step().tags_visited();
 
   for (int i = 0; i < 10; ++i)
     train(1.0, {1_MiB});
-  runtime_->end_step();
+  runtime_->step().end(StepEnd::kRequested);
 
   EXPECT_EQ(runtime_->stats().steps, 10U);
-  EXPECT_EQ(runtime_->tags_visited() - before, 10U);
+  EXPECT_EQ(runtime_->step().tags_visited() - before, 10U);
 }
 
 TEST_F(StepsTest, TwoLiveGraphsAreOneStep) {
@@ -95,7 +95,7 @@ TEST_F(StepsTest, TwoLiveGraphsAreOneStep) {
 TEST_F(StepsTest, AStepCanBeEndedWhileHandlesLive) {
   auto saved = forward(kTag, 1.0, {1_MiB});
 
-  runtime_->end_step();
+  runtime_->step().end(StepEnd::kRequested);
 
   EXPECT_EQ(last().offloaded, 1_MiB);
   backward(std::move(saved));
@@ -106,8 +106,8 @@ TEST_F(StepsTest, AStepInWhichNothingWasSavedChangesNothing) {
   const TagStepStats before = last();
 
   enter(kTag, 1.0);
-  runtime_->leave_region(kTag);
-  runtime_->end_step();
+  runtime_->step().leave_region(kTag);
+  runtime_->step().end(StepEnd::kRequested);
 
   EXPECT_EQ(runtime_->stats().steps, 1U);
   EXPECT_EQ(last().offloadable, before.offloadable);
@@ -115,11 +115,11 @@ TEST_F(StepsTest, AStepInWhichNothingWasSavedChangesNothing) {
 
 TEST_F(StepsTest, WhatAnOldStepStillReportsIsNotCountedInTheNewOne) {
   auto saved = forward(kTag, 1.0, {1_MiB});
-  runtime_->end_step();
+  runtime_->step().end(StepEnd::kRequested);
   const Site old = saved[0].decision.site;
 
-  runtime_->alive_at_unpack(old, 1_MiB);
-  runtime_->not_offloaded(old, 1_MiB);
+  runtime_->step().on_event(StorageEvent::kAliveAtUnpack, old, 1_MiB);
+  runtime_->step().on_event(StorageEvent::kNotOffloaded, old, 1_MiB);
 
   EXPECT_EQ(skip(stats_of(kTag).running, SkipReason::kNoHostMemory).storages, 0U);
   backward(std::move(saved));
@@ -138,7 +138,7 @@ TEST_F(StepsTest, TheRatioHoldsInEveryStepAlsoWhenTheBatchChanges) {
 
 TEST_F(StepsTest, AStorageThatWasAliveIsCountedByItsReasonFromTheNextStepOn) {
   auto saved = forward(kTag, 1.0, {1_MiB, 2_MiB});
-  runtime_->alive_at_unpack(saved[0].decision.site, 1_MiB);
+  runtime_->step().on_event(StorageEvent::kAliveAtUnpack, saved[0].decision.site, 1_MiB);
   backward(std::move(saved));
 
   train(1.0, {1_MiB, 2_MiB});
@@ -150,10 +150,10 @@ TEST_F(StepsTest, AStorageThatWasAliveIsCountedByItsReasonFromTheNextStepOn) {
 
 TEST_F(StepsTest, SkippedStoragesAreCountedByReason) {
   enter(kTag, 1.0);
-  runtime_->skipped(kTag, SkipReason::kParameter, 3_MiB);
-  runtime_->skipped(kTag, SkipReason::kParameter, 1_MiB);
+  runtime_->step().skipped(kTag, SkipReason::kParameter, 3_MiB);
+  runtime_->step().skipped(kTag, SkipReason::kParameter, 1_MiB);
   use(save(kTag, 1_MiB));
-  runtime_->leave_region(kTag);
+  runtime_->step().leave_region(kTag);
 
   EXPECT_EQ(skip(last(), SkipReason::kParameter).storages, 2U);
   EXPECT_EQ(skip(last(), SkipReason::kParameter).bytes, 4_MiB);

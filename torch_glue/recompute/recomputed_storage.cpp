@@ -89,7 +89,7 @@ std::shared_ptr<RecomputedStorage> RecomputedStorage::of(const at::Tensor& tenso
   }
   auto made = make_pooled<RecomputedStorage>(whole, std::move(recipe), site);
   table.put(key, made);
-  Runtime::instance().left_to_recompute(region.tag, Bytes{made->size_});
+  Runtime::instance().step().left_to_recompute(region.tag, Bytes{made->size_});
   return made;
 }
 
@@ -117,7 +117,7 @@ RecomputedStorage::~RecomputedStorage() {
 }
 
 DeviceRuntime& RecomputedStorage::runtime() const {
-  DeviceRuntime* const made = Runtime::instance().device_if_made(DeviceId{device_.index()});
+  DeviceRuntime* const made = Runtime::instance().devices().if_made(DeviceId{device_.index()});
   TORCH_INTERNAL_ASSERT(made != nullptr);
   return *made;
 }
@@ -162,7 +162,7 @@ c10::Storage RecomputedStorage::get_storage(std::uint64_t& round) {
     // A result computed on another stream is kept for later uses there.
     const bool elsewhere = static_cast<bool>(held_);
     c10::Storage made = remake();
-    Runtime::instance().recomputed(site_.tag, Bytes{size_});
+    Runtime::instance().step().recomputed(site_.tag, Bytes{size_});
     if (elsewhere) return made;
     held_ = std::move(made);
     stream_ = stream;

@@ -137,7 +137,7 @@ bool ReluMask::keep_bits() {
     return true;
   }
   auto recomputed = make_pooled<RecomputedStorage>(result_, std::move(recipe), site);
-  Runtime::instance().left_to_recompute(region_.tag, Bytes{result_.storage().nbytes()});
+  Runtime::instance().step().left_to_recompute(region_.tag, Bytes{result_.storage().nbytes()});
   handle_ = PackHook::of_recomputed(result_, std::move(recomputed));
   result_.reset();
   bits_ = true;

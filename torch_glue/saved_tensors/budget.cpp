@@ -58,7 +58,7 @@ Bytes target_for(DeviceRuntime& device, const RegionOptions& region) {
   const Bytes target = most - Bytes{most.count() / kBeyondTarget}.rounded_down(kPage);
   if (region.budget->slowdown > 0) {
     const Bytes reserved =
-        Runtime::instance().reserved_following_plans(region.tag, device.device().id);
+        Runtime::instance().plans().reserved_following_plans(region.tag, device.device().id);
     if (reserved.zero()) return reserved;
     return std::min(
         target, reserved + device.heap().double_buffered() + Bytes{reserved.count() / kToSpare});
@@ -97,7 +97,7 @@ thread_local std::optional<Site> product;  // the storage being recomputed
 
 void begin_curve(DeviceRuntime& device) {
   AllocationCurve& curve = device.curve();
-  const std::uint64_t step = Runtime::instance().step();
+  const std::uint64_t step = Runtime::instance().step().number();
   if (serves_torch()) return curve.begin(step, device.heap().allocated());
   static std::once_flag once;
   std::call_once(once, [] {
@@ -132,13 +132,13 @@ void begin_budget_step(DeviceRuntime& device,
   AllocationCurve& curve = device.curve();
   if (curve.on() && !curve.in_optimizer_phase()) return;
   Runtime& runtime = Runtime::instance();
-  runtime.end_optimizer_phases();
+  runtime.step().end(StepEnd::kNextBegins);
   curve.end();  // of a tag that has another budget now
   StepRecording& recording = device.step_recording();
   const std::optional<StepTimes> times = recording.take(kLongestStep);
-  runtime.time(device.device().id, times);
+  runtime.plans().time(device.device().id, times);
   for (const StepRecording::Taken& step : recording.steps_taken())
-    runtime.took(device.device().id, step.seconds, step.steps_ago);
+    runtime.plans().took(device.device().id, step.seconds, step.steps_ago);
   if (region.budget->share > 0) learn_room(device);
   if (serves_torch()) {
     // First, so that memory reserved between steps, as in an evaluation, is released before the
@@ -152,7 +152,7 @@ void begin_budget_step(DeviceRuntime& device,
   std::ostringstream shape;
   shape.imbue(std::locale::classic());
   shape << first;
-  device.set_budget_step({runtime.step() + 1, shape.str()});
+  device.set_budget_step({runtime.step().number() + 1, shape.str()});
   begin_curve(device);
   recording.begin(stream);
 }
@@ -173,7 +173,7 @@ std::optional<Decision> decide_recomputable(const at::Tensor& whole,
   const auto device = Runtime::instance().device(DeviceId{whole.device().index()});
   if (!device.ok()) return std::nullopt;
   begin_budget_step(*device.value(), stream, region, whole.sizes());
-  Decision decision = Runtime::instance().decide_recomputable(
+  Decision decision = Runtime::instance().step().decide_recomputable(
       region.tag, device.value()->device().id, Bytes{whole.storage().nbytes()});
   on_saved(*device.value(), decision, stream);
   return decision;
@@ -197,7 +197,7 @@ RecomputeGuard::~RecomputeGuard() {
 void on_first_use(DeviceRuntime& device, const Site& site, c10::cuda::CUDAStream consumer) {
   StepRecording& recording = device.step_recording();
   if (recording.on()) recording.wanted(site.index, stream_of(consumer));
-  for (const Site& due : Runtime::instance().due_with(site)) {
+  for (const Site& due : Runtime::instance().step().prefetch_after(site)) {
     if (const auto storage = waiting::take(due)) storage->prefetch(consumer);
   }
 }

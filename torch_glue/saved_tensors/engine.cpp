@@ -87,7 +87,7 @@ class ProxyEngine final : public autograd::Engine {
     if (python.is_tracing || python.stack.size() > region->python_hooks) {
       const bool asks =
           region->moves && (region->moves->recompute || !region->moves->moves_nothing());
-      if (asks && !python.is_tracing) Runtime::instance().saved_elsewhere();
+      if (asks && !python.is_tracing) Runtime::instance().step().saved_elsewhere();
       return real_.get_default_saved_variable_hooks();
     }
     if (region->rules) return region->rules->hooks();

@@ -40,7 +40,7 @@ struct PackHook::Parts {
 };
 
 PackHook::PackHook(const RegionOptions* region) : region_(region) {
-  Runtime::instance().handle_made();
+  Runtime::instance().step().handle_made();
 }
 
 PackHook::~PackHook() {
@@ -54,7 +54,7 @@ PackHook::~PackHook() {
   note_.reset();
   parts_.reset();
   PendingSources::instance().poll();
-  if (Runtime::instance().handle_gone()) forget_counted();
+  if (Runtime::instance().step().handle_gone()) forget_counted();
 }
 
 void PackHook::call_pack_hook(const at::Tensor& tensor) {
@@ -294,7 +294,7 @@ at::Tensor PackHook::call_unpack_hook() {
 
 at::Tensor PackHook::unpack() {
   PendingSources::instance().poll();
-  Runtime::instance().unpacked();
+  Runtime::instance().step().unpacked();
   if (version_.changed()) version_.raise(sizes());
   if (parts_ != nullptr) {
     std::vector<at::Tensor> inner;

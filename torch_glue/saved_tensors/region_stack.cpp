@@ -19,7 +19,7 @@ namespace spillway {
 namespace {
 
 void close(const OffloadedRegion& region) {
-  if (region.moves) Runtime::instance().leave_region(region.moves->tag);
+  if (region.moves) Runtime::instance().step().leave_region(region.moves->tag);
 }
 
 /// A thread's regions; the last one is always open. A thread that ends closes its open regions.
@@ -64,7 +64,7 @@ std::uint64_t open(std::optional<RegionOptions> moves, std::shared_ptr<SavingRul
   const OffloadedRegion* const outer = innermost_region();
   SavingRules* covering = outer == nullptr ? nullptr : outer->covering;
   if (rules && rules->covers_inner()) covering = rules.get();
-  if (moves && Runtime::instance().is_new(moves->tag)) see_running_statistics(true);
+  if (moves && Runtime::instance().step().is_new(moves->tag)) see_running_statistics(true);
   const bool renames = moves && moves->names_memory && moves->tag != TagId::kUntagged;
   this_thread().regions.push_back({id,
                                    moves,
@@ -88,7 +88,7 @@ Result<std::uint64_t> enter_region(const RegionOptions& options,
                                    std::shared_ptr<SavingRules> rules) {
   if (nothing_moves) return enter_keeping_region();
   SPILLWAY_RETURN_IF_ERROR(
-      Runtime::instance().enter_region(options.tag, options.ratio, options.budget));
+      Runtime::instance().step().enter_region(options.tag, options.ratio, options.budget));
   RegionOptions moves = options;
   const auto* const outer = innermost_region();
   if (outer != nullptr && recomputes(*outer)) moves.recompute = true;
@@ -108,10 +108,12 @@ Result<std::uint64_t> enter_recomputing_region() {
 
 Status set_process_region(const RegionOptions& options) {
   Runtime& runtime = Runtime::instance();
-  SPILLWAY_RETURN_IF_ERROR(runtime.enter_region(options.tag, options.ratio, options.budget));
+  SPILLWAY_RETURN_IF_ERROR(runtime.step().enter_region(options.tag, options.ratio, options.budget));
   if (!options.budget)
-    runtime.offload_where_it_helps(options.tag);  // a budget's plan keeps as much as possible
-  runtime.leave_region(options.tag);  // known from now on, but not open: steps end without it
+    runtime.step().offload_where_it_helps(
+        options.tag);  // a budget's plan keeps as much as possible
+  runtime.step().leave_region(
+      options.tag);  // known from now on, but not open: steps end without it
   const auto* const region =
       new OffloadedRegion{0, options, nullptr, nullptr, /*python_hooks=*/0, nullptr, true};
   const OffloadedRegion* none = nullptr;

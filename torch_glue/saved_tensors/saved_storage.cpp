@@ -105,7 +105,7 @@ bool SavedStorage::save(const Saved& saved, const RegionOptions& region, std::ui
     if (const auto storage = waiting::take(due)) {
       storage->leave();
     } else {
-      Runtime::instance().stays(due);
+      Runtime::instance().step().on_event(StorageEvent::kStays, due);
     }
   }
   return leaves;
@@ -116,7 +116,7 @@ bool SavedStorage::save_first(const Saved& saved, const RegionOptions& region, D
     decision = *saved.decided;
   } else {
     if (region.budget) begin_budget_step(device_, saved.stream, region, saved.sizes);
-    decision = Runtime::instance().decide(
+    decision = Runtime::instance().step().decide(
         region.tag, device_.device().id, size_, at::sequence_number::peek());
     if (region.budget) on_saved(device_, decision, saved.stream);
   }
@@ -132,7 +132,7 @@ bool SavedStorage::save_first(const Saved& saved, const RegionOptions& region, D
   if (!decision.offload) return false;
   const auto copied = copy_out(saved, region);
   if (!copied) {
-    Runtime::instance().not_offloaded(site_, size_);
+    Runtime::instance().step().on_event(StorageEvent::kNotOffloaded, site_, size_);
     return false;
   }
   if (site_.watched)
@@ -146,7 +146,7 @@ void SavedStorage::has_left(const RegionOptions& region, Bytes copied) {
     order_ = &UnpackOrder::of(region.tag);
     order_->offloaded(site_, *this, on_device_again().size(), region.prefetch_headroom);
   }
-  Runtime::instance().offloaded(site_, size_, copied);
+  Runtime::instance().step().offloaded(site_, size_, copied);
   if (site_.watched) waiting::add(site_, weak_from_this());
   if (number_ == 0) return;
   const driver::DevicePtr block(data_);
@@ -162,7 +162,7 @@ void SavedStorage::has_left(const RegionOptions& region, Bytes copied) {
 void SavedStorage::leave() {
   std::unique_ptr<Waiting> left;
   const LightLock lock(mutex_);
-  if (!leave(left)) Runtime::instance().stays(site_);
+  if (!leave(left)) Runtime::instance().step().on_event(StorageEvent::kStays, site_);
 }
 
 bool SavedStorage::leave(std::unique_ptr<Waiting>& left) {
@@ -177,7 +177,7 @@ bool SavedStorage::leave(std::unique_ptr<Waiting>& left) {
     // The bytes on the host are then of no use, and the storage stays.
     if (!more) {
       refused_ = true;
-      Runtime::instance().not_offloaded(site_, size_);
+      Runtime::instance().step().on_event(StorageEvent::kNotOffloaded, site_, size_);
       return true;
     }
     copied += *more;
@@ -215,7 +215,7 @@ bool SavedStorage::save_again(const Saved& saved, const RegionOptions& region) {
   const auto copied = copy_out(saved, region);
   if (!copied) return false;
   if (copied->zero()) return true;
-  Runtime::instance().copied(site_, *copied);
+  Runtime::instance().step().copied(site_, *copied);
   if (order_ != nullptr) order_->grew(site_, on_device_again().size());
   return true;
 }
@@ -292,14 +292,15 @@ SavedStorage::OnDevice SavedStorage::fetch(std::uint64_t& round,
 
 bool SavedStorage::used_first() {
   if (std::exchange(used_, true)) return false;
-  Runtime::instance().wanted(site_);
+  Runtime::instance().step().on_first_use(site_);
   if (waiting_ == nullptr && !copy_.empty()) return true;  // alias() checks its references
   const auto alive = original();
   // The references of its keepers: each hook or the waiting entry, and `alive`.
   const auto keepers = waiting_ != nullptr ? 1 : static_cast<std::size_t>(hooks_);
   const bool others = alive && compat::holders(alive, *alive) > keepers + 1;
-  if (others) Runtime::instance().alive_at_unpack(site_, size_);
-  if (!others && site_.referenced_elsewhere) Runtime::instance().unreferenced(site_);
+  if (others) Runtime::instance().step().on_event(StorageEvent::kAliveAtUnpack, site_, size_);
+  if (!others && site_.referenced_elsewhere)
+    Runtime::instance().step().on_event(StorageEvent::kUnreferenced, site_);
   return true;
 }
 
@@ -319,7 +320,8 @@ c10::Storage SavedStorage::alias(c10::intrusive_ptr<c10::StorageImpl> alive,
     // From here on its owner may write to it again.
     check(driver::Timeline::wait(stream_of(consumer), copy_.last_written()));
     copy_.set_offloaded(false);
-    if (!alive_reported_) Runtime::instance().alive_at_unpack(site_, size_);
+    if (!alive_reported_)
+      Runtime::instance().step().on_event(StorageEvent::kAliveAtUnpack, site_, size_);
     alive_reported_ = true;
   }
   return c10::Storage(std::move(alive));
@@ -355,7 +357,7 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, CopyPriority ha
   check(fence.status());
 
   // No call below may fail.
-  Runtime::instance().fetched(site_, copy_.size());
+  Runtime::instance().step().fetched(site_, copy_.size());
   arrival_.emplace(Arrival{
       storage, storage.getWeakStorageImpl(), bytes, fence.value(), consumer, false, false, hooks_});
   ++round_;

@@ -73,7 +73,7 @@ class SkipLedger {
 };
 
 bool is_first_in_step(const c10::Storage& storage) {
-  return SkipLedger::instance().is_first(storage, Runtime::instance().step());
+  return SkipLedger::instance().is_first(storage, Runtime::instance().step().number());
 }
 
 }  // namespace
@@ -123,7 +123,7 @@ std::optional<SkipReason> capture_skip_reason(driver::Stream stream) {
 
 void count_staying(TagId tag, const at::Tensor& tensor) {
   if (is_first_in_step(tensor.storage())) {
-    Runtime::instance().stays(tag, Bytes{tensor.storage().nbytes()});
+    Runtime::instance().step().stays(tag, Bytes{tensor.storage().nbytes()});
   }
 }
 
@@ -131,14 +131,14 @@ void count_skip(TagId tag, SkipReason reason, const at::Tensor& tensor) {
   Runtime& runtime = Runtime::instance();
   const bool has_storage = reason != SkipReason::kSubclass && reason != SkipReason::kNotStrided &&
                            tensor.unsafeGetTensorImpl()->has_storage();
-  if (!has_storage) return runtime.skipped(tag, reason, Bytes{});
+  if (!has_storage) return runtime.step().skipped(tag, reason, Bytes{});
   if (is_first_in_step(tensor.storage())) {
-    runtime.skipped(tag, reason, Bytes{tensor.storage().nbytes()});
+    runtime.step().skipped(tag, reason, Bytes{tensor.storage().nbytes()});
   }
 }
 
 void forget_counted() {
-  SkipLedger::instance().forget(Runtime::instance().step());
+  SkipLedger::instance().forget(Runtime::instance().step().number());
 }
 
 }  // namespace spillway

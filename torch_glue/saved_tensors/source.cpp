@@ -51,7 +51,7 @@ void set_line_source(LineSource source) {
 }
 
 void log_source(const at::Tensor& tensor, std::uint64_t storage) {
-  if (Runtime::instance().step() >= kSteps) return;
+  if (Runtime::instance().step().number() >= kSteps) return;
   const LineSource line = line_source.load();
   RunLog::instance().came_from(storage, maker_of(tensor), line != nullptr ? line() : "");
 }

@@ -85,7 +85,7 @@ void node_ends(const at::RecordFunction&, at::ObserverContext*) {
 DeviceRuntime* owner(const at::Tensor& tensor) {
   if (!tensor.is_cuda() || !tensor.has_storage()) return nullptr;
   DeviceRuntime* const device =
-      Runtime::instance().device_if_made(DeviceId{tensor.device().index()});
+      Runtime::instance().devices().if_made(DeviceId{tensor.device().index()});
   return device != nullptr && device->heap().owns(driver::DevicePtr(tensor.storage().data()))
              ? device
              : nullptr;

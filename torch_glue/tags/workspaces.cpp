@@ -19,7 +19,7 @@ void give_roles_to_workspaces() {
     for (const auto& each : kept->map) {
       const at::DataPtr& memory = compat::workspace_memory(each.second);
       DeviceRuntime* const device =
-          Runtime::instance().device_if_made(DeviceId{memory.device().index()});
+          Runtime::instance().devices().if_made(DeviceId{memory.device().index()});
       const driver::DevicePtr at(memory.get());
       if (device != nullptr && device->heap().owns(at)) device->set_role(at, role);
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "allocator/runtime/pause_coordinator.h"
+
 #include "allocator/runtime/fork.h"
-#include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 
 #include <algorithm>
@@ -58,13 +59,13 @@ PauseReport report_of(const std::vector<Part>& parts) {
 }  // namespace
 
 /// Why a pause or resume of these patterns found no memory.
-Status Runtime::nothing_under(const std::vector<std::string>& patterns,
-                              const char* otherwise) const {
+Status PauseCoordinator::nothing_under(const std::vector<std::string>& patterns,
+                                       const char* otherwise) const {
   std::string asked;
   for (const std::string& pattern : patterns)
     asked += (asked.empty() ? "\"" : ", \"") + pattern + "\"";
   std::set<TagId> tags;
-  for (DeviceRuntime* const device : made_devices())
+  for (DeviceRuntime* const device : devices_.made())
     tags.merge(live_tags(device->heap()));
   if (!matching(patterns, tags).empty()) {
     return SPILLWAY_ERROR(Code::kNotReady,
@@ -78,17 +79,17 @@ Status Runtime::nothing_under(const std::vector<std::string>& patterns,
                             "; tags with memory: " + (others.empty() ? "none" : others));
 }
 
-Result<PauseReport> Runtime::pause(const std::vector<PauseRequest>& requests) {
+Result<PauseReport> PauseCoordinator::pause(const std::vector<PauseRequest>& requests) {
   SPILLWAY_RETURN_IF_ERROR(usable());
   for (const PauseRequest& request : requests) {
     SPILLWAY_RETURN_IF_ERROR(named(request.pattern));
   }
-  const Lock operation(evictable_.operation_mutex());
+  const Lock operation(evictable().operation_mutex());
   std::vector<Part> parts;
   std::vector<std::string> patterns;
   for (const PauseRequest& request : requests) {
     patterns.push_back(request.pattern);
-    for (DeviceRuntime* const device : made_devices()) {
+    for (DeviceRuntime* const device : devices_.made()) {
       const auto tags = matching({request.pattern}, live_tags(device->heap()));
       auto blocks = device->pauses().begin_pause(tags, request.contents);
       if (!blocks.ok()) {
@@ -108,24 +109,24 @@ Result<PauseReport> Runtime::pause(const std::vector<PauseRequest>& requests) {
   return report;
 }
 
-Result<PauseReport> Runtime::resume(const std::vector<std::string>& patterns) {
+Result<PauseReport> PauseCoordinator::resume(const std::vector<std::string>& patterns) {
   SPILLWAY_RETURN_IF_ERROR(usable());
   for (const std::string& pattern : patterns) {
     SPILLWAY_RETURN_IF_ERROR(named(pattern));
   }
-  const Lock operation(evictable_.operation_mutex());
+  const Lock operation(evictable().operation_mutex());
   // Memory being resumed must not be paused to make room for itself.
   for (const std::string& pattern : patterns)
-    evictable_.pin(pattern);
+    evictable().pin(pattern);
   auto resumed = resume_locked(patterns);
   for (const std::string& pattern : patterns)
-    evictable_.unpin(pattern);
+    evictable().unpin(pattern);
   return resumed;
 }
 
-Result<PauseReport> Runtime::resume_locked(const std::vector<std::string>& patterns) {
+Result<PauseReport> PauseCoordinator::resume_locked(const std::vector<std::string>& patterns) {
   std::vector<Part> parts;
-  for (DeviceRuntime* const device : made_devices()) {
+  for (DeviceRuntime* const device : devices_.made()) {
     PauseManager& pauses = device->pauses();
     const std::vector<TagId> tags = matching(patterns, pauses.tags());
     auto blocks = pauses.begin_resume(tags);
@@ -153,23 +154,23 @@ Result<PauseReport> Runtime::resume_locked(const std::vector<std::string>& patte
   return report;
 }
 
-Result<PauseReport> Runtime::enter_resident(const std::string& pattern) {
+Result<PauseReport> PauseCoordinator::enter_resident(const std::string& pattern) {
   SPILLWAY_RETURN_IF_ERROR(usable());
   SPILLWAY_RETURN_IF_ERROR(named(pattern));
-  const Lock operation(evictable_.operation_mutex());
-  const std::vector<DeviceRuntime*> devices = made_devices();
-  evictable_.pin(pattern);
+  const Lock operation(evictable().operation_mutex());
+  const std::vector<DeviceRuntime*> devices = devices_.made();
+  evictable().pin(pattern);
   const bool paused = std::any_of(devices.begin(), devices.end(), [&](DeviceRuntime* device) {
     return !matching({pattern}, device->pauses().tags()).empty();
   });
   if (!paused) return PauseReport{};
   auto resumed = resume_locked({pattern});
-  if (!resumed.ok()) evictable_.unpin(pattern);
+  if (!resumed.ok()) evictable().unpin(pattern);
   return resumed;
 }
 
-Status Runtime::usable() const {
-  SPILLWAY_RETURN_IF_ERROR(settings_);
+Status PauseCoordinator::usable() const {
+  SPILLWAY_RETURN_IF_ERROR(devices_.settings());
   if (!in_forked_child()) return {};
   return SPILLWAY_ERROR(Code::kNotReady,
                         "this process was forked from one that uses Spillway: its memory cannot be "

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/shape.h"
+
+#include "tests/plan/offered_steps.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+using namespace literals;
+
+constexpr ShapeState kStates[] = {ShapeState::kNew,
+                                  ShapeState::kRecorded,
+                                  ShapeState::kLearned,
+                                  ShapeState::kAdjusted,
+                                  ShapeState::kCorrected,
+                                  ShapeState::kSettled,
+                                  ShapeState::kMissed};
+constexpr ShapeEvent kEvents[] = {ShapeEvent::kRecorded,
+                                  ShapeEvent::kBeganAlike,
+                                  ShapeEvent::kAdjusted,
+                                  ShapeEvent::kEnded,
+                                  ShapeEvent::kFollowed,
+                                  ShapeEvent::kExceeded};
+
+TEST(ShapeStateTest, OnlyARecordingMakesAShapePlannableAndOnlyAnExcessDropsIt) {
+  for (const ShapeState state : kStates) {
+    for (const ShapeEvent event : kEvents) {
+      const ShapeState next = transition(state, event);
+      if (!has_recording(state)) EXPECT_EQ(has_recording(next), event == ShapeEvent::kRecorded);
+      if (has_recording(state)) EXPECT_EQ(has_recording(next), event != ShapeEvent::kExceeded);
+    }
+  }
+}
+
+TEST(ShapeStateTest, EveryStateIsReachedFromANewOrALearnedShape) {
+  std::set<ShapeState> reached{ShapeState::kNew, ShapeState::kLearned};
+  for (std::size_t before = 0; before != reached.size();) {
+    before = reached.size();
+    for (const ShapeState state : std::set<ShapeState>(reached))
+      for (const ShapeEvent event : kEvents)
+        reached.insert(transition(state, event));
+  }
+  EXPECT_EQ(reached.size(), std::size(kStates));
+}
+
+TEST(ShapeStateTest, OnlyTheFirstRecordingHasToBeConfirmed) {
+  EXPECT_EQ(transition(ShapeState::kNew, ShapeEvent::kRecorded), ShapeState::kRecorded);
+  for (const ShapeState state : kStates) {
+    if (state == ShapeState::kNew) continue;
+    EXPECT_EQ(transition(state, ShapeEvent::kRecorded), ShapeState::kSettled);
+  }
+}
+
+/// A shape of three storages of 100 bytes, confirmed to begin with 1000.
+Shape settled_shape(const PlanTerms& terms) {
+  Shape shape(7, {100_B, 100_B, 100_B}, {false, false, false});
+  shape.record(nested({100, 100, 100}, 1000));
+  shape.begin(1000_B, terms);
+  return shape;
+}
+
+TEST(ShapeTest, APlanIsMadeFromASnapshotAndServesTheStepsThatBeginAlike) {
+  const PlanTerms terms{1200_B};
+  Shape shape = settled_shape(terms);
+  ASSERT_EQ(shape.plan(), nullptr);
+
+  auto request = shape.request(terms);
+  ASSERT_TRUE(request);
+  request->run();
+  shape.adopt(*std::move(request));
+
+  ASSERT_NE(shape.plan(), nullptr);
+  EXPECT_FALSE(shape.request(terms));
+  EXPECT_LE(shape.planned_peak(), terms.budget);
+}
+
+TEST(ShapeTest, APlanOfAnOutdatedSnapshotIsDiscarded) {
+  const PlanTerms terms{1200_B};
+  Shape shape = settled_shape(terms);
+  auto request = shape.request(terms);
+  ASSERT_TRUE(request);
+  request->run();
+
+  shape.record(nested({100, 100, 100}, 1100));  // meanwhile
+  shape.adopt(*std::move(request));
+
+  EXPECT_EQ(shape.plan(), nullptr);
+}
+
+TEST(ShapeTest, AnEarlierPlanServesAStepThatBeginsWithLessButNotOneThatBeginsWithMore) {
+  const PlanTerms terms{1200_B};
+  Shape shape = settled_shape(terms);
+  auto request = shape.request(terms);
+  request->run();
+  shape.adopt(*std::move(request));
+
+  shape.begin(900_B, terms);
+  EXPECT_NE(shape.plan(), nullptr);
+  shape.begin(1100_B, terms);
+  EXPECT_EQ(shape.plan(), nullptr);
+  EXPECT_TRUE(shape.request(terms));
+}
+
+/// Known sequences that begin with the same storage, and differ in their last one.
+BudgetChooser known_sequences(std::size_t sequences, std::size_t storages, Bytes budget) {
+  BudgetChooser chooser(budget);
+  for (std::size_t sequence = 0; sequence < sequences; ++sequence) {
+    std::vector<std::uint64_t> sizes(storages, 100);
+    sizes.back() = 1 + sequence;
+    for (int recorded = 0; recorded < 2; ++recorded)
+      step(chooser, sizes, 1000);
+  }
+  return chooser;
+}
+
+TEST(BudgetChooserPlansTest, AStepPlansABoundedNumberOfStoragesHoweverManySequencesAreKnown) {
+  constexpr std::size_t kStorages = 1000;
+  const Bytes budget{1000 + 50 * kStorages};
+  BudgetChooser chooser = known_sequences(64, kStorages, budget);
+
+  std::size_t planned = 0;
+  for (const PlanRequest& request : chooser.requests(100_B, 900_B))
+    planned += request.sizes.size();
+
+  EXPECT_GT(planned, 0U);
+  EXPECT_LE(planned, BudgetChooser::kMaxPlanned);
+}
+
+TEST(BudgetChooserPlansTest, AStepOfOneOfManySequencesStaysWithinTheBudgetWithoutTheirPlans) {
+  constexpr std::size_t kStorages = 200;
+  const Bytes budget{1000 + 50 * kStorages};
+  BudgetChooser chooser = known_sequences(64, kStorages, budget);
+
+  std::vector<std::uint64_t> sizes(kStorages, 100);
+  for (const std::uint64_t last : {3, 40, 64}) {
+    sizes.back() = last;
+    for (const std::uint64_t base : {1100, 1050, 1200}) {  // each needs other plans
+      std::optional<BudgetShortage> missed;
+      step(chooser, sizes, base, &missed);
+      EXPECT_FALSE(missed) << base;
+    }
+  }
+}
+
+TEST(BudgetChooserPlansTest, TheLastRemainingSequenceIsPlannedInMidStep) {
+  constexpr std::size_t kStorages = 1000;
+  BudgetChooser chooser = known_sequences(64, kStorages, Bytes{1000 + 50 * kStorages});
+  // All others have another last storage, so only this one remains once they are too short.
+  std::vector<std::uint64_t> sizes(kStorages + 10, 100);
+  for (int recorded = 0; recorded < 2; ++recorded)
+    step(chooser, sizes, 1000);
+  for (int other = 0; other < 8; ++other) {  // now it is not among the most recently used
+    std::vector<std::uint64_t> recent(kStorages, 100);
+    recent.back() = static_cast<std::uint64_t>(1 + other);
+    step(chooser, recent, 1000);
+  }
+
+  for (std::size_t index = 0; index < kStorages; ++index)
+    chooser.choose(100_B, 1100_B);
+  EXPECT_TRUE(chooser.planned());
+  EXPECT_TRUE(chooser.requests(100_B, 1100_B).empty());  // choose() has made its plan
+  EXPECT_FALSE(chooser.recording());
+}
+
+}  // namespace
+}  // namespace spillway
