@@ -31,8 +31,9 @@ TEST(ShapeStateTest, OnlyARecordingMakesAShapePlannableAndOnlyAnExcessDropsIt) {
   for (const ShapeState state : kStates) {
     for (const ShapeEvent event : kEvents) {
       const ShapeState next = transition(state, event);
-      if (!has_recording(state)) EXPECT_EQ(has_recording(next), event == ShapeEvent::kRecorded);
-      if (has_recording(state)) EXPECT_EQ(has_recording(next), event != ShapeEvent::kExceeded);
+      const bool expected =
+          has_recording(state) ? event != ShapeEvent::kExceeded : event == ShapeEvent::kRecorded;
+      EXPECT_EQ(has_recording(next), expected);
     }
   }
 }
@@ -137,9 +138,9 @@ TEST(BudgetChooserPlansTest, AStepOfOneOfManySequencesStaysWithinTheBudgetWithou
   BudgetChooser chooser = known_sequences(64, kStorages, budget);
 
   std::vector<std::uint64_t> sizes(kStorages, 100);
-  for (const std::uint64_t last : {3, 40, 64}) {
+  for (const std::uint64_t last : {3U, 40U, 64U}) {
     sizes.back() = last;
-    for (const std::uint64_t base : {1100, 1050, 1200}) {  // each needs other plans
+    for (const std::uint64_t base : {1100U, 1050U, 1200U}) {  // each needs other plans
       std::optional<BudgetShortage> missed;
       step(chooser, sizes, base, &missed);
       EXPECT_FALSE(missed) << base;
