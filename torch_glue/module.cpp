@@ -12,6 +12,7 @@
 #include "torch_glue/planning_module.h"
 #include "torch_glue/pluggable/hooks.h"
 #include "torch_glue/raise.h"
+#include "torch_glue/region.h"
 #include "torch_glue/run_log_module.h"
 #include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/region_stack.h"
@@ -178,7 +179,14 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
     }();
     raise(left);
   });
-  module.def("end_step", &spillway::end_step, py::call_guard<py::gil_scoped_release>());
+  module.def(
+      "end_step",
+      [](bool optimized) {
+        spillway::end_step(optimized ? spillway::StepEnd::kOptimizerStepped
+                                     : spillway::StepEnd::kRequested);
+      },
+      py::arg("optimized") = false,
+      py::call_guard<py::gil_scoped_release>());
   module.def("stats", &spillway::stats_dict);
   module.def("graphs_are_compiled",
              [] { spillway::Runtime::instance().step().graphs_are_compiled(); });

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/region.h"
+
 #include "allocator/driver/span_log.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
@@ -91,12 +93,16 @@ void mark_computing_streams() {
 
 }  // namespace
 
-void end_step() {
+void end_step(StepEnd reason) {
   PendingSources::instance().poll();
   if (driver::SpanLog::on()) mark_computing_streams();
   kernels_step_ended();
-  Runtime::instance().step().end(StepEnd::kRequested);
+  Runtime::instance().step().end(reason);
   throw_where_missed();
+}
+
+void end_step() {
+  end_step(StepEnd::kRequested);
 }
 
 }  // namespace spillway

@@ -43,7 +43,7 @@ def step() -> None:
 def _end_step(optimized: bool) -> None:
     if _compiles():
         glue().graphs_are_compiled()
-    glue().end_step()
+    glue().end_step(optimized)
     _log_totals()
     _log_cannot_help(logging.DEBUG)
     raise_where_missed(optimized=optimized)
