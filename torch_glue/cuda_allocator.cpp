@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/cuda_allocator.h"
 
-#include "allocator/runtime/fork.h"
-#include "allocator/runtime/out_of_memory.h"
+#include "allocator/device/fork.h"
+#include "allocator/device/out_of_memory.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/allocator_stats.h"
 #include "torch_glue/check.h"

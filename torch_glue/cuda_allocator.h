@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/base/mutex.h"
-#include "allocator/runtime/device_runtime.h"
+#include "allocator/device/device_runtime.h"
 #include "torch_glue/compat.h"
 #include "torch_glue/history/history.h"
 #include "torch_glue/history/mapped_ranges.h"

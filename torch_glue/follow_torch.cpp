@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/follow_torch.h"
 
-#include "allocator/runtime/run_log.h"
+#include "allocator/lifetime/memory_events.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
@@ -15,13 +15,15 @@ namespace caching = c10::cuda::CUDACachingAllocator;
 constexpr Bytes kBlock{512};  // that allocator rounds up to this
 
 void follow(const caching::TraceEntry& event) {
-  if (!RunLog::on()) return;
+  if (!MemoryEvents::on()) return;
   const DeviceId device{event.device_};
   if (event.action_ == caching::TraceEntry::ALLOC) {
-    RunLog::instance().born(
-        device, event.addr_, Bytes{event.size_}.rounded_up(kBlock), TagId::kUntagged);
+    MemoryEvents::born({.device = device,
+                        .address = event.addr_,
+                        .requested = Bytes{event.size_},
+                        .rounded = Bytes{event.size_}.rounded_up(kBlock)});
   } else if (event.action_ == caching::TraceEntry::FREE_REQUESTED) {
-    RunLog::instance().died(device, event.addr_);
+    MemoryEvents::died(device, event.addr_);
   }
 }
 

@@ -2,7 +2,7 @@
 #include "torch_glue/operators.h"
 
 #include "allocator/driver/span_log.h"
-#include "allocator/runtime/fork.h"
+#include "allocator/device/fork.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "hooks/operator_span.h"

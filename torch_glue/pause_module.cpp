@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/pause_module.h"
 
-#include "allocator/runtime/pool_scope.h"
+#include "allocator/device/pool_scope.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/raise.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/runtime/step_phase.h"
+#include "allocator/device/step_phase.h"
 
 namespace spillway {
 

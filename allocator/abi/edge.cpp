@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/abi/edge.h"
 
-#include "allocator/runtime/fork.h"
+#include "allocator/device/fork.h"
 
 namespace spillway::abi {
 namespace {

@@ -2,8 +2,8 @@
 #include "allocator/abi/pluggable.h"
 
 #include "allocator/base/log.h"
-#include "allocator/runtime/fork.h"
-#include "allocator/runtime/out_of_memory.h"
+#include "allocator/device/fork.h"
+#include "allocator/device/out_of_memory.h"
 #include "allocator/runtime/runtime.h"
 
 #include <dlfcn.h>

@@ -88,6 +88,7 @@ Status LifetimeRecorder::start(const RecordingOptions& options) {
   }
   recording_ = std::move(fresh);
   on_.store(true, std::memory_order_relaxed);
+  MemoryEvents::subscribe(*this);
   return {};
 }
 
@@ -95,6 +96,7 @@ Status LifetimeRecorder::stop() {
   const Lock lock(mutex_);
   if (!on()) return SPILLWAY_ERROR(Code::kNotReady, "no recording is running: begin one first");
   on_.store(false, std::memory_order_relaxed);
+  MemoryEvents::unsubscribe(*this);
   if (!recording_->file) return {};
   Status closed = recording_->file->close();
   recording_->counts.unwritten = recording_->file->unwritten();
@@ -102,27 +104,21 @@ Status LifetimeRecorder::stop() {
   return closed;
 }
 
-// NOLINTNEXTLINE(readability-function-size): each is a different thing
-void LifetimeRecorder::born(DeviceId device,
-                            std::uint64_t address,
-                            Bytes bytes,
-                            TagId tag,
-                            std::uint64_t stream,
-                            std::uint64_t pool) {
+void LifetimeRecorder::born(const BornBlock& block) {
   const Lock lock(mutex_);
-  if (!on() || device != recording_->options.device) return;
+  if (!on() || block.device != recording_->options.device) return;
   Recording& now = *recording_;
   // Its free was not reported: the block was freed through another path.
-  if (const auto old = now.live.find(address); old != now.live.end()) now.die(old);
+  if (const auto old = now.live.find(block.address); old != now.live.end()) now.die(old);
   LifetimeRecord record;
   record.block = now.counts.births++;
-  record.bytes = bytes;
-  record.tag = tag;
-  record.stream = stream;
-  record.pool = pool;
+  record.bytes = block.requested;
+  record.tag = block.tag;
+  record.stream = block.stream;
+  record.pool = block.pool;
   record.birth = record.last_use = now.moment();
   now.write(TraceEvent::Kind::kAllocate, record, record.birth.time);
-  now.live.emplace(address, record);
+  now.live.emplace(block.address, record);
 }
 
 void LifetimeRecorder::died(DeviceId device, std::uint64_t address) {

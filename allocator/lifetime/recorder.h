@@ -5,6 +5,7 @@
 #include "allocator/base/ids.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
+#include "allocator/lifetime/memory_events.h"
 
 #include <atomic>
 #include <cstdint>
@@ -51,11 +52,11 @@ struct RecordingOptions {
   std::uint64_t (*now)() = nullptr;  // nanoseconds; null for the machine's steady clock
 };
 
-/// Records the storages of one device while a recording is on. While off, it costs one relaxed
-/// load. Storages allocated before the recording are not included.
+/// Records the storages of one device while a recording is on (MemoryEvents). Storages allocated
+/// before the recording are not included.
 ///
 /// Threads: safe. One per process; never destroyed.
-class LifetimeRecorder {
+class LifetimeRecorder final : private MemoryObserver {
  public:
   LifetimeRecorder(const LifetimeRecorder&) = delete;
   LifetimeRecorder& operator=(const LifetimeRecorder&) = delete;
@@ -73,25 +74,19 @@ class LifetimeRecorder {
   /// recording has ended in that case too.
   Status stop();
 
-  /// Events. Call them while on(). Events of other devices, and of blocks allocated before the
-  /// recording, are ignored. `died` is called before the memory can be reused.
-  void born(DeviceId device,
-            std::uint64_t address,
-            Bytes bytes,
-            TagId tag,
-            std::uint64_t stream,
-            std::uint64_t pool);
-  void died(DeviceId device, std::uint64_t address);
-  void used(DeviceId device, std::uint64_t address);
-  void retagged(DeviceId device, std::uint64_t address, TagId tag);
-  void step_ended();
-
   /// Finished records, oldest first, then those of allocated storages in allocation order.
   [[nodiscard]] std::vector<LifetimeRecord> records() const;
   [[nodiscard]] LifetimeCounts counts() const;
 
  private:
   struct Recording;
+
+  // Events of other devices, and of blocks allocated before the recording, are ignored.
+  void born(const BornBlock& block) override;
+  void died(DeviceId device, std::uint64_t address) override;
+  void used(DeviceId device, std::uint64_t address) override;
+  void retagged(DeviceId device, std::uint64_t address, TagId tag) override;
+  void step_ended() override;
 
   LifetimeRecorder();
   ~LifetimeRecorder();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/runtime/run_log.h"
 
+#include "allocator/device/fork.h"
 #include "allocator/driver/span_log.h"
-#include "allocator/runtime/fork.h"
 #include "allocator/runtime/json_line.h"
 #include "allocator/runtime/run_log_state.h"
 #include "allocator/runtime/runtime.h"
@@ -80,6 +80,7 @@ Status RunLog::start(const Options& options) {
   state_ = std::move(fresh);
   driver::SpanLog::start();
   on_.store(true, std::memory_order_relaxed);
+  MemoryEvents::subscribe(*this);
   return {};
 }
 
@@ -88,6 +89,7 @@ void RunLog::stop() {
   driver::SpanLog::instance().wait(kLastWork);
   write_out(When::kAtEnd);
   on_.store(false, std::memory_order_relaxed);
+  MemoryEvents::unsubscribe(*this);
   driver::SpanLog::instance().stop();
   const Lock lock(mutex_);
   JsonLine(state_->text, "done").add(state_->time());
@@ -96,10 +98,10 @@ void RunLog::stop() {
   state_->page.close();
 }
 
-void RunLog::born(DeviceId device, std::uint64_t address, Bytes bytes, TagId tag) {
+void RunLog::born(const BornBlock& block) {
   if (in_forked_child()) return;
   const Lock lock(mutex_);
-  if (on()) state_->born(device, address, bytes, tag);
+  if (on()) state_->born(block.device, block.address, block.rounded, block.tag);
 }
 
 void RunLog::died(DeviceId device, std::uint64_t address) {

@@ -5,6 +5,7 @@
 #include "allocator/base/ids.h"
 #include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
+#include "allocator/lifetime/memory_events.h"
 
 #include <atomic>
 #include <cstdint>
@@ -19,7 +20,6 @@ struct Span;
 }
 
 class RunLogState;
-struct TagStepStats;
 
 /// Logs a job's activity for `spillway report` and `spillway top`: the file described in
 /// docs/reports.md, and the statistics page. While off, it costs one relaxed load. A forked child
@@ -27,7 +27,7 @@ struct TagStepStats;
 ///
 /// Threads: safe. Its lock is taken inside other locks. No other lock is taken inside it, except in
 /// step_ended() and look(). One per process; never destroyed.
-class RunLog {
+class RunLog final : private MemoryObserver {
  public:
   RunLog(const RunLog&) = delete;
   RunLog& operator=(const RunLog&) = delete;
@@ -50,12 +50,6 @@ class RunLog {
 
   /// Ends the log and the page, and removes the page's file. Does nothing while off.
   void stop();
-
-  /// Logs a block of our heap or of PyTorch's; `bytes` is its rounded size. `died` is called before
-  /// the memory can be reused.
-  void born(DeviceId device, std::uint64_t address, Bytes bytes, TagId tag);
-  void died(DeviceId device, std::uint64_t address);
-  void retagged(DeviceId device, std::uint64_t address, TagId tag);
 
   /// A number for a storage that autograd saves; never zero.
   std::uint64_t number_storage() { return storages_.fetch_add(1) + 1; }
@@ -83,16 +77,18 @@ class RunLog {
   /// Logs spans of device time other than those of SpanLog.
   void timed(const std::vector<driver::Span>& spans);
 
-  void tag_step_ended(TagId tag, const TagStepStats& step);
-
-  /// Ends a training step: writes statistics and spans, and flushes the file. Stream: no host wait.
-  void step_ended();
-
   /// Called within a step: writes the page and spans, at most ten times a second.
   void look();
 
  private:
   enum class When { kAtStep, kBetween, kAtEnd };
+
+  void born(const BornBlock& block) override;
+  void died(DeviceId device, std::uint64_t address) override;
+  void retagged(DeviceId device, std::uint64_t address, TagId tag) override;
+  void tag_step_ended(TagId tag, const TagStepStats& step) override;
+  /// Writes statistics and spans, and flushes the file. Stream: no host wait.
+  void step_ended() override;
 
   void write_out(When when);
 

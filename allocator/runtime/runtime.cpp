@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/runtime/runtime.h"
 
-#include "allocator/runtime/fork.h"
+#include "allocator/device/fork.h"
 #include "allocator/tag/tag.h"
 
 #include <utility>
@@ -27,9 +27,8 @@ Runtime::Runtime(RuntimeOptions options, Status settings)
 }
 
 RuntimeStats Runtime::stats(std::size_t most_tags) const {
-  RuntimeStats stats{};
-  if (in_forked_child()) return stats;
-  step_.add_stats(stats, most_tags);
+  if (in_forked_child()) return {};
+  RuntimeStats stats{step_.stats(most_tags)};
   stats.driver = driver::counters();
   for (DeviceRuntime* const device : devices_.made()) {
     stats.devices.push_back({device->device().id,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/runtime/budget_plans.h"
-#include "allocator/runtime/device_registry.h"
-#include "allocator/runtime/pause_coordinator.h"
+#include "allocator/device/device_registry.h"
+#include "allocator/device/pause_coordinator.h"
 #include "allocator/runtime/stats.h"
-#include "allocator/runtime/step_session.h"
+#include "allocator/step/budget_plans.h"
+#include "allocator/step/step_session.h"
 
 #include <cstddef>
 #include <limits>

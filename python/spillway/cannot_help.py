@@ -7,7 +7,7 @@ from spillway.report.sizes import size
 
 __all__ = ["REASONS", "text"]
 
-#: By number, as HelplessReason of allocator/runtime/cannot_help.h.
+#: By number, as HelplessReason of allocator/step/cannot_help.h.
 REASONS = (
     "",
     "optimizer",

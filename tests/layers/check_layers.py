@@ -19,6 +19,8 @@ ORDER = (
     "plan",
     "transfer",
     "residency",
+    "device",
+    "step",
     "runtime",
     "abi",
 )

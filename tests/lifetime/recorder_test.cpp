@@ -37,10 +37,10 @@ class RecorderTest : public ::testing::Test {
   void begin() { ASSERT_TRUE(recorder_.start(options_).ok()); }
 
   void born(std::uint64_t address, Bytes bytes = 1_KiB, TagId tag = TagId::kUntagged) {
-    recorder_.born(DeviceId{0}, address, bytes, tag, 7, 0);
+    MemoryEvents::born({DeviceId{0}, address, bytes, bytes, tag, 7, 0});
   }
 
-  void died(std::uint64_t address) { recorder_.died(DeviceId{0}, address); }
+  void died(std::uint64_t address) { MemoryEvents::died(DeviceId{0}, address); }
 
   LifetimeRecorder& recorder_ = LifetimeRecorder::instance();
   RecordingOptions options_;
@@ -49,9 +49,9 @@ class RecorderTest : public ::testing::Test {
 TEST_F(RecorderTest, ALifeHasBirthLastUseAndDeath) {
   begin();
   born(0x1000, 3_KiB, intern_tag("mlp"));
-  recorder_.used(DeviceId{0}, 0x1000);
-  recorder_.step_ended();
-  recorder_.used(DeviceId{0}, 0x1000);
+  MemoryEvents::used(DeviceId{0}, 0x1000);
+  MemoryEvents::step_ended();
+  MemoryEvents::used(DeviceId{0}, 0x1000);
   died(0x1000);
   ASSERT_TRUE(recorder_.stop().ok());
 
@@ -97,9 +97,9 @@ TEST_F(RecorderTest, OlderRecordsMakeRoomAndAreCounted) {
 
 TEST_F(RecorderTest, OtherDevicesAndOlderBlocksAreNotSeen) {
   begin();
-  recorder_.born(DeviceId{1}, 0x1000, 1_KiB, TagId::kUntagged, 0, 0);
+  MemoryEvents::born({DeviceId{1}, 0x1000, 1_KiB, 1_KiB, TagId::kUntagged, 0, 0});
   died(0x2000);
-  recorder_.used(DeviceId{0}, 0x2000);
+  MemoryEvents::used(DeviceId{0}, 0x2000);
   EXPECT_EQ(recorder_.counts().births, 0U);
   EXPECT_EQ(recorder_.counts().deaths, 0U);
   EXPECT_EQ(recorder_.counts().uses, 0U);
@@ -125,7 +125,7 @@ TEST_F(RecorderTest, NothingIsSeenOnceItHasEnded) {
   begin();
   ASSERT_TRUE(recorder_.stop().ok());
   born(0x1000);
-  recorder_.step_ended();
+  MemoryEvents::step_ended();
   EXPECT_EQ(recorder_.counts().births, 0U);
 }
 
@@ -159,11 +159,11 @@ TEST_F(RecorderTest, TheFileHoldsWhatHappened) {
   begin();
   born(0x1000, 3_KiB, intern_tag("mlp"));
   born(0x2000, 5_KiB);
-  recorder_.retagged(DeviceId{0}, 0x2000, intern_tag("parameter"));
-  recorder_.retagged(DeviceId{0}, 0x2000, intern_tag("parameter"));
-  recorder_.used(DeviceId{0}, 0x1000);
+  MemoryEvents::retagged(DeviceId{0}, 0x2000, intern_tag("parameter"));
+  MemoryEvents::retagged(DeviceId{0}, 0x2000, intern_tag("parameter"));
+  MemoryEvents::used(DeviceId{0}, 0x1000);
   died(0x1000);
-  recorder_.step_ended();
+  MemoryEvents::step_ended();
   ASSERT_TRUE(recorder_.stop().ok());
 
   const auto trace = load_trace(path);
@@ -192,7 +192,7 @@ TEST_F(RecorderTest, ThreadsLoseNothing) {
     threads.emplace_back([this, t] {
       for (std::uint64_t i = 0; i < 1000; ++i) {
         born(t << 32U);
-        recorder_.used(DeviceId{0}, t << 32U);
+        MemoryEvents::used(DeviceId{0}, t << 32U);
         died(t << 32U);
       }
     });

@@ -112,7 +112,7 @@ TEST_F(RunLogTest, AfterThisMuchDetailStepsAloneAreWritten) {
   constexpr int kSteps = 2300;                   // more than 64 MiB
   for (int step = 0; step < kSteps; ++step) {
     RunLog::instance().came_from(1, "aten::mul", long_name);
-    RunLog::instance().step_ended();
+    MemoryEvents::step_ended();
   }
   RunLog::instance().stop();
   EXPECT_EQ(lines("full").size(), 1U);
@@ -242,7 +242,7 @@ TEST_F(RunLogTest, ATruncatedPageDoesNotEndTheProcess) {
   start();
   ASSERT_EQ(truncate(page_path().c_str(), 0), 0);
 
-  RunLog::instance().step_ended();
+  MemoryEvents::step_ended();
 
   EXPECT_EQ(page().steps, 1U);
   EXPECT_EQ(page().sequence % 2, 0U);
@@ -256,8 +256,9 @@ TEST_F(RunLogTest, NamesInBothFilesAreValidUtf8) {
     ASSERT_TRUE(Runtime::instance().step().enter_region(tag, Ratio::of(1.0).value()).ok());
     Runtime::instance().step().leave_region(tag);
   }
-  RunLog::instance().born(DeviceId{0}, 4096, kSize, bad);
-  RunLog::instance().step_ended();
+  MemoryEvents::born(
+      {.device = DeviceId{0}, .address = 4096, .requested = kSize, .rounded = kSize, .tag = bad});
+  MemoryEvents::step_ended();
 
   const StatsPageLayout shown = page();
   std::vector<std::string> names;
@@ -293,11 +294,15 @@ TEST_F(RunLogTest, TwoAtOnceAreRefused) {
 
 TEST_F(RunLogTest, AForkedChildWritesNothingAndLeavesThePage) {
   start();
-  RunLog::instance().step_ended();
+  MemoryEvents::step_ended();
   const pid_t child = fork();
   if (child == 0) {
-    RunLog::instance().born(DeviceId{0}, 4096, kSize, TagId::kUntagged);
-    RunLog::instance().step_ended();
+    MemoryEvents::born({.device = DeviceId{0},
+                        .address = 4096,
+                        .requested = kSize,
+                        .rounded = kSize,
+                        .tag = TagId::kUntagged});
+    MemoryEvents::step_ended();
     RunLog::instance().stop();
     _exit(0);
   }

@@ -129,7 +129,7 @@ def test_a_snapshot_has_exactly_the_declared_keys(program) -> None:
 
 def test_the_reasons_why_offloading_cannot_help_are_the_declared_ones() -> None:
     reasons = typing.get_args(typing.get_type_hints(statistics.CannotHelp)["reason"])
-    source = Path(__file__).parents[2] / "allocator/runtime/cannot_help.cpp"
+    source = Path(__file__).parents[2] / "allocator/step/cannot_help.cpp"
     function = source.read_text(encoding="utf-8").partition("helpless_reason_name(")[2].partition("\n}")[0]
     assert set(re.findall(r'return "(\w+)"', function)) == set(reasons)
 

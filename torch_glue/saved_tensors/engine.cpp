@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/saved_tensors/engine.h"
 
-#include "allocator/runtime/fork.h"
+#include "allocator/device/fork.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/compat.h"
 #include "torch_glue/saved_tensors/budget.h"

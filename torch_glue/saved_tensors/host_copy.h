@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/runtime/device_runtime.h"
+#include "allocator/device/device_runtime.h"
 #include "torch_glue/saved_tensors/byte_ranges.h"
 
 #include <c10/core/TensorImpl.h>

@@ -3,7 +3,7 @@
 
 #include "allocator/base/log.h"
 #include "allocator/driver/span_log.h"
-#include "allocator/lifetime/recorder.h"
+#include "allocator/lifetime/memory_events.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/recompute/operator_notes.h"
 #include "torch_glue/recompute/recomputed_storage.h"
@@ -25,9 +25,9 @@ namespace {
 
 /// Records that autograd saves or unpacks a tensor.
 void record_use(const at::Tensor& tensor) {
-  if (!LifetimeRecorder::on() || !tensor.is_cuda() || !tensor.has_storage()) return;
-  LifetimeRecorder::instance().used(DeviceId{tensor.device().index()},
-                                    driver::DevicePtr(tensor.storage().data()).address());
+  if (!MemoryEvents::on() || !tensor.is_cuda() || !tensor.has_storage()) return;
+  MemoryEvents::used(DeviceId{tensor.device().index()},
+                     driver::DevicePtr(tensor.storage().data()).address());
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 #include "torch_glue/saved_tensors/waiting.h"
 
 #include "allocator/base/mutex.h"
-#include "allocator/runtime/device_runtime.h"
+#include "allocator/device/device_runtime.h"
 #include "torch_glue/saved_tensors/saved_storage.h"
 
 #include <map>

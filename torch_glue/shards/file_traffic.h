@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/driver/timelines.h"
-#include "allocator/runtime/device_runtime.h"
+#include "allocator/device/device_runtime.h"
 #include "torch_glue/shards/host_file.h"
 #include "torch_glue/shards/host_memory.h"
 

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/device/device_runtime.h"
+
+#include "allocator/device/pool_scope.h"
+#include "allocator/lifetime/memory_events.h"
+#include "allocator/lifetime/recorder.h"
+#include "allocator/tag/tag.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace spillway {
+
+Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Device& device,
+                                                             const RuntimeOptions& options,
+                                                             Evictable& evictable) {
+  if (!options.node_pinned_limit.zero()) {
+    SPILLWAY_RETURN_IF_ERROR(NodeLedger(options.ledger).check());
+  }
+  std::unique_ptr<DeviceRuntime> made(new DeviceRuntime(device, evictable));
+  HeapOptions heap_options;
+  heap_options.offloaded = &made->offloaded_;
+  heap_options.name_of = tag_name;
+  heap_options.replay = options.plan_replay;
+  SPILLWAY_ASSIGN_OR_RETURN(made->heap_, Heap::create(device, heap_options));
+  SPILLWAY_RETURN_IF_ERROR(made->set_limit(Limit::kAbsolute, options.memory_limit));
+  PinnedOptions pinned;
+  pinned.limit = options.pinned_limit;
+  pinned.node_limit = options.node_pinned_limit;
+  pinned.ledger = options.ledger;
+  pinned.ahead = true;
+  made->arena_ = std::make_unique<HostArena>(device, pinned);
+  SPILLWAY_ASSIGN_OR_RETURN(made->copies_, CopyEngine::create(device));
+  made->residency_ =
+      std::make_unique<Residency>(*made->heap_, *made->arena_, *made->copies_, made->offloaded_);
+  made->pauses_ =
+      std::make_unique<PauseManager>(*made->heap_, *made->arena_, *made->copies_, made->offloaded_);
+  made->exports_ = std::make_unique<Exports>(*made->heap_);
+  made->imports_ = std::make_unique<Imports>(device);
+  return made;
+}
+
+DeviceRuntime::~DeviceRuntime() {
+  if (!copies_) return;
+  // Heap and arena have fences of the copy engine, so it is destroyed last, after its copies have
+  // ended.
+  copies_->drain_sync();
+  imports_.reset();
+  exports_.reset();
+  pauses_.reset();
+  residency_.reset();
+  arena_.reset();
+  heap_.reset();
+}
+
+Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream stream, PoolId pool) {
+  const TagId tag = current_tag();
+  const PoolId where = pool == PoolId::kShared ? current_pool() : pool;
+  Result<driver::DevicePtr> block = heap_->allocate(size, stream, tag, where);
+  if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
+    block = allocate_under_pressure(size, stream, where);
+  }
+  if (!block.ok() || size.zero()) return block;
+  const bool follows = curve_.on();
+  const bool reports = MemoryEvents::on();
+  const Bytes rounded = follows || reports ? heap_->find(block.value()).size : Bytes{};
+  if (follows) curve_.born(rounded);
+  if (step_peaks_.on()) step_peaks_.allocated(size, heap_->allocated(), Bytes{offloaded_.load()});
+  if (reports) {
+    MemoryEvents::born({.device = device_.id,
+                        .address = block.value().address(),
+                        .requested = size,
+                        .rounded = rounded,
+                        .tag = tag,
+                        .stream = reinterpret_cast<std::uint64_t>(stream.handle()),
+                        .pool = static_cast<std::uint64_t>(where)});
+  }
+  return block;
+}
+
+bool DeviceRuntime::free(driver::DevicePtr at) {
+  if (MemoryEvents::on()) MemoryEvents::died(device_.id, at.address());
+  if (curve_.on()) {
+    const HeapBlockInfo block = heap_->find(at);
+    if (block.allocated && block.at == at) curve_.died(at.address(), block.size);
+  }
+  pauses_->freed(at);
+  exports_->freed(at);
+  return heap_->free(at);
+}
+
+Status DeviceRuntime::set_limit(Limit which, Bytes limit) {
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::MemoryInfo memory, driver::memory_info(device_));
+  if (limit > memory.total) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "memory limit " + readable(limit) + " is more than device " +
+                              std::to_string(static_cast<int>(device_.id)) +
+                              " has: expected a size above 0 and at most " +
+                              readable(memory.total) + " (" + std::to_string(memory.total.count()) +
+                              " bytes)");
+  }
+  const Lock lock(limits_mutex_);
+  limits_.at(static_cast<std::size_t>(which)) = limit;
+  const Bytes fraction = limits_.at(static_cast<std::size_t>(Limit::kFraction));
+  const Bytes absolute = limits_.at(static_cast<std::size_t>(Limit::kAbsolute));
+  const Bytes soft = limits_.at(static_cast<std::size_t>(Limit::kSoft));
+  const Bytes hard =
+      fraction.zero() || absolute.zero() ? fraction + absolute : std::min(fraction, absolute);
+  heap_->set_limit(hard);
+  heap_->set_soft_limit(soft);
+  const Bytes reserved = heap_->reserved();
+  if ((!hard.zero() && reserved > hard) || (!soft.zero() && reserved > soft)) heap_->trim_sync();
+  return {};
+}
+
+Bytes DeviceRuntime::limit(Limit which) const {
+  const Lock lock(limits_mutex_);
+  return limits_.at(static_cast<std::size_t>(which));
+}
+
+void DeviceRuntime::set_budget_step(BudgetStep step) {
+  const Lock lock(limits_mutex_);
+  budget_step_ = std::move(step);
+}
+
+DeviceRuntime::BudgetStep DeviceRuntime::budget_step() const {
+  const Lock lock(limits_mutex_);
+  return budget_step_;
+}
+
+Status DeviceRuntime::start_recording(const std::string& path, std::size_t most) {
+  RecordingOptions options;
+  options.granularity = heap_->granularity();
+  options.device = device_.id;
+  options.path = path;
+  options.most = most;
+  return LifetimeRecorder::instance().start(options);
+}
+
+Status DeviceRuntime::record_use(driver::DevicePtr at, driver::Stream stream) {
+  SPILLWAY_RETURN_IF_ERROR(heap_->check_stream(stream));
+  if (heap_->record_use(at, stream)) return {};
+  return SPILLWAY_ERROR(Code::kInvalidArgument,
+                        "the address is not in an allocated block of Spillway's heap");
+}
+
+Status DeviceRuntime::enable_peer(DeviceId peer) {
+  SPILLWAY_RETURN_IF_ERROR(heap_->enable_peer(peer));
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::Device reader, driver::Device::open(*device_.api, peer));
+  return imports_->enable_peer(reader);
+}
+
+void DeviceRuntime::set_role(driver::DevicePtr at, TagId role) {
+  const HeapBlockInfo block = heap_->find(at);
+  if (!block.allocated || block.tag == role || !is_role(tag_name(block.tag))) return;
+  heap_->retag(at, role);
+  if (MemoryEvents::on()) MemoryEvents::retagged(device_.id, block.at.address(), role);
+}
+
+}  // namespace spillway

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/mutex.h"
+#include "allocator/base/result.h"
+#include "allocator/device/evictable.h"
+#include "allocator/device/step_peaks.h"
+#include "allocator/device/step_recording.h"
+#include "allocator/heap/heap.h"
+#include "allocator/lifetime/allocation_curve.h"
+#include "allocator/plan/budget.h"
+#include "allocator/residency/pause.h"
+#include "allocator/residency/residency.h"
+#include "allocator/sharing/exports.h"
+#include "allocator/sharing/imports.h"
+#include "allocator/transfer/copy_engine.h"
+#include "allocator/transfer/host_arena.h"
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace spillway {
+
+struct RuntimeOptions {
+  Bytes pinned_limit;     // maximum pinned host bytes per device; zero: none. SPILLWAY_PINNED_LIMIT
+  Bytes min_bytes{1024};  // smaller storages are not offloaded
+  /// Maximum pinned host bytes of all processes on this machine that share a ledger; zero: none.
+  /// SPILLWAY_NODE_PINNED_LIMIT
+  Bytes node_pinned_limit{};
+  std::string ledger = "/dev/shm";  // directory of that ledger
+  /// Plans the addresses of repeating steps (Heap::end_step). SPILLWAY_PLAN_REPLAY
+  bool plan_replay = false;
+  /// Maximum bytes reserved by each device's heap; zero: limited by the device.
+  /// SPILLWAY_MEMORY_LIMIT
+  Bytes memory_limit{};
+  /// Reads SPILLWAY_*.
+  /// Errors: kInvalidArgument with the variable, its value and the allowed values.
+  static Result<RuntimeOptions> from_environment();
+};
+
+/// Marks an optional allocation, such as a prefetch. During its lifetime, an allocation of this
+/// thread that exceeds the device or the budget fails at once and offloads nothing.
+/// Threads: confined.
+class OptionalAllocation {
+ public:
+  OptionalAllocation() : outer_(std::exchange(open(), true)) {}
+
+  ~OptionalAllocation() { open() = outer_; }
+
+  OptionalAllocation(const OptionalAllocation&) = delete;
+  OptionalAllocation& operator=(const OptionalAllocation&) = delete;
+
+  static bool on() { return open(); }
+
+ private:
+  static bool& open();
+
+  const bool outer_;
+};
+
+/// One instance of each stage for one device, in stage order.
+/// Threads: safe.
+/// Ownership: owns its stages, of which later ones borrow earlier ones; borrows `evictable`.
+class DeviceRuntime {
+ public:
+  /// Errors: kDriver, kOutOfDeviceMemory; kInvalidArgument if the node's ledger is not trustworthy.
+  static Result<std::unique_ptr<DeviceRuntime>> create(const driver::Device& device,
+                                                       const RuntimeOptions& options,
+                                                       Evictable& evictable);
+
+  /// For tests. Requires: no block of the heap is allocated, and there is no stash.
+  ~DeviceRuntime();
+  DeviceRuntime(const DeviceRuntime&) = delete;
+  DeviceRuntime& operator=(const DeviceRuntime&) = delete;
+
+  /// Allocates a block of the heap under this thread's tag. Every allocator that serves programs
+  /// calls it. As Heap::allocate. If the device or the heap's budget has no room, the reclaimer
+  /// offloads storages and the allocation is retried. If that is not enough, the heap exceeds its
+  /// budget. If the device itself is out of memory, tags that may be paused (Evictable) are paused
+  /// instead. `pool` kShared: this thread's PoolScope, if any.
+  /// Stream: no host wait unless the device is out of memory.
+  /// Errors: kOutOfDeviceMemory. Its text breaks memory down by owner and names the tag whose pause
+  /// would have made room. No tag is paused then that was not paused before.
+  Result<driver::DevicePtr> allocate(Bytes size,
+                                     driver::Stream stream,
+                                     PoolId pool = PoolId::kShared);
+
+  /// Offloads storages of the device until about `wanted` bytes are free in stream order, and
+  /// returns the freed bytes. Called for an allocation without room, under any locks of its thread.
+  /// Waits for no lock.
+  using Reclaimer = Bytes (*)(DeviceRuntime& device, Bytes wanted);
+  /// Sets the reclaimer of all devices; null: none.
+  static void set_reclaimer(Reclaimer reclaimer);
+
+  /// Bytes that the reclaimer has freed since the last call.
+  Bytes take_reclaimed() { return Bytes{reclaimed_.exchange(0)}; }
+
+  /// Frees a block of allocate, with its host copy if it is paused. Other processes cannot open it
+  /// any more. As Heap::free.
+  bool free(driver::DevicePtr at);
+
+  /// Records that work on `stream` also uses the allocated block that contains `at`, as
+  /// Heap::record_use.
+  /// Errors: kInvalidArgument if the stream is invalid or no allocated block contains `at`;
+  /// kDriver.
+  Status record_use(driver::DevicePtr at, driver::Stream stream);
+
+  /// Sets the tag of the allocated block that contains `at` to `role`, unless a scope of the
+  /// program has tagged it.
+  void set_role(driver::DevicePtr at, TagId role);
+
+  /// Limits of the heap's reserved bytes. The smaller one of kFraction and kAbsolute applies.
+  ///   kFraction: PyTorch's per-process memory fraction. kAbsolute: set by the caller. kSoft: past
+  ///   it the heap first releases cached memory, then grows anyway.
+  enum class Limit { kFraction, kAbsolute, kSoft };
+  /// Sets a limit; zero removes it. If more is reserved, cached memory is released now. Allocated
+  /// blocks stay; the heap is out of memory at its next growth.
+  /// Stream: blocks the host if memory is released.
+  /// Errors: kInvalidArgument if the limit exceeds the device's memory; kDriver. Nothing has
+  /// changed then.
+  Status set_limit(Limit which, Bytes limit);
+  /// Zero if there is none.
+  [[nodiscard]] Bytes limit(Limit which) const;
+
+  /// Starts recording this device's storages (LifetimeRecorder::start), into a trace at `path`
+  /// unless `path` is empty.
+  /// Errors: as there; kDriver.
+  Status start_recording(const std::string& path, std::size_t most);
+
+  /// Extends `why`, the failure to allocate `size` bytes, by memory by owner and the tag whose
+  /// pause would have made room.
+  [[nodiscard]] Status oom_status(Bytes size, const Status& why);
+
+  /// Pauses tags that may be paused until the device can supply `size` more bytes; returns the
+  /// paused tags.
+  /// Requires: the caller holds Evictable::operation_mutex.
+  /// Stream: blocks the host.
+  /// Errors: kOutOfDeviceMemory if the tags are too small; nothing is paused then.
+  Result<std::vector<TagId>> evict_for(Bytes size);
+
+  Heap& heap() { return *heap_; }
+
+  HostArena& arena() { return *arena_; }
+
+  CopyEngine& copies() { return *copies_; }
+
+  Residency& residency() { return *residency_; }
+
+  PauseManager& pauses() { return *pauses_; }
+
+  /// Allocated bytes of this device during the running step of a region with a budget. The heap's
+  /// blocks report to it.
+  AllocationCurve& curve() { return curve_; }
+
+  /// The device's peaks by phase of a step. The heap's blocks report to it.
+  StepPeaks& step_peaks() { return step_peaks_; }
+
+  /// Measures the times of a step, from which a plan is made.
+  StepRecording& step_recording() { return step_recording_; }
+
+  /// The running or last step of a region with a budget.
+  struct BudgetStep {
+    std::uint64_t number = 0;  // the process's first step is 1
+    std::string shape;         // shape of the first tensor that it saved, as "[8, 1024]"
+  };
+
+  void set_budget_step(BudgetStep step);
+  [[nodiscard]] BudgetStep budget_step() const;
+
+  /// Sets the device's total memory and this process's share of it, for budgets that are a share.
+  /// Called once, before the first step with such a budget.
+  void offer(driver::MemoryInfo room) {
+    total_ = room.total.count();
+    available_ = room.free.count();
+  }
+
+  [[nodiscard]] bool offered() const { return total_ != 0; }
+
+  /// The bytes that a step with that budget may need. Requires: a budget in bytes, or offered().
+  [[nodiscard]] Bytes most(const Budget& budget) const {
+    return budget.on(Bytes{total_}, Bytes{available_});
+  }
+
+  /// Memory that this process exports to others, and imports from them.
+  Exports& exports() { return *exports_; }
+
+  Imports& imports() { return *imports_; }
+
+  /// Lets `peer` read and write all present and future memory of this device.
+  /// Errors: as Heap::enable_peer.
+  Status enable_peer(DeviceId peer);
+
+  [[nodiscard]] const driver::Device& device() const { return device_; }
+
+ private:
+  DeviceRuntime(const driver::Device& device, Evictable& evictable)
+      : device_(device), evictable_(evictable) {}
+
+  Result<driver::DevicePtr> allocate_under_pressure(Bytes size, driver::Stream stream, PoolId pool);
+  Result<driver::DevicePtr> allocate_by_eviction(Bytes size, driver::Stream stream, PoolId pool);
+  /// Bytes that the driver lacks to supply `size` more bytes.
+  [[nodiscard]] Bytes missing(Bytes size) const;
+  [[nodiscard]] std::string advice(Bytes missing) const;
+
+  const driver::Device device_;
+  Evictable& evictable_;
+  std::atomic<std::uint64_t> offloaded_{0};
+  std::atomic<std::uint64_t> total_{0};
+  std::atomic<std::uint64_t> available_{0};
+  std::atomic<std::uint64_t> reclaimed_{0};
+  AllocationCurve curve_;
+  StepPeaks step_peaks_;
+  StepRecording step_recording_{device_, curve_};
+  mutable Mutex limits_mutex_;
+  BudgetStep budget_step_ SPILLWAY_GUARDED_BY(limits_mutex_);
+  std::array<Bytes, 3> limits_ SPILLWAY_GUARDED_BY(limits_mutex_){};
+  std::unique_ptr<Heap> heap_;
+  std::unique_ptr<HostArena> arena_;
+  std::unique_ptr<CopyEngine> copies_;
+  std::unique_ptr<Residency> residency_;
+  std::unique_ptr<PauseManager> pauses_;
+  std::unique_ptr<Exports> exports_;
+  std::unique_ptr<Imports> imports_;
+};
+
+}  // namespace spillway

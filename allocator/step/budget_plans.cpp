@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/step/budget_plans.h"
+
+#include "allocator/device/fork.h"
+
+#include <utility>
+
+namespace spillway {
+
+template <typename Use>
+void BudgetPlans::with(TagId tag, DeviceId device, Use use) const {
+  if (in_forked_child()) return;
+  const Lock lock(session_.mutex_);
+  const auto found = session_.tags_.find(tag);
+  if (found == session_.tags_.end() || found->second.budgets == nullptr) return;
+  if (const BudgetChooser* const chooser = found->second.budgets->on(device)) use(*chooser);
+}
+
+template <typename Use>
+void BudgetPlans::with_each(DeviceId device, Use use) {
+  if (in_forked_child()) return;
+  const Lock lock(session_.mutex_);
+  for (const TagId id : session_.budgeted_) {
+    ++session_.tags_visited_;
+    BudgetChooser* const chooser = session_.tags_.at(id).budgets->on(device);
+    if (chooser != nullptr) use(*chooser);
+  }
+}
+
+std::optional<PlannedStep> BudgetPlans::planned_step(TagId tag, DeviceId device) const {
+  std::optional<PlannedStep> step;
+  with(tag, device, [&](const BudgetChooser& chooser) { step = chooser.planned_last(); });
+  return step;
+}
+
+Bytes BudgetPlans::reserved_following_plans(TagId tag, DeviceId device) const {
+  Bytes bytes;
+  with(tag, device, [&](const BudgetChooser& chooser) {
+    bytes = chooser.reserved_following_plans();
+  });
+  return bytes;
+}
+
+std::vector<KnownStep> BudgetPlans::known_steps(TagId tag, DeviceId device) const {
+  std::vector<KnownStep> steps;
+  with(tag, device, [&](const BudgetChooser& chooser) { steps = chooser.known(); });
+  return steps;
+}
+
+std::uint64_t BudgetPlans::sum(TagId tag, std::uint64_t (BudgetChooser::*count)() const) const {
+  if (in_forked_child()) return 0;
+  const Lock lock(session_.mutex_);
+  const auto found = session_.tags_.find(tag);
+  if (found == session_.tags_.end() || found->second.budgets == nullptr) return 0;
+  return found->second.budgets->sum(count);
+}
+
+std::uint64_t BudgetPlans::records(TagId tag) const {
+  return sum(tag, &BudgetChooser::records);
+}
+
+std::uint64_t BudgetPlans::timed_steps(TagId tag) const {
+  return sum(tag, &BudgetChooser::timed);
+}
+
+void BudgetPlans::time(DeviceId device, const std::optional<StepTimes>& times) {
+  with_each(device, [&](BudgetChooser& chooser) { chooser.time(times); });
+}
+
+void BudgetPlans::took(DeviceId device, double seconds, std::size_t steps_ago) {
+  with_each(device, [&](BudgetChooser& chooser) { chooser.took(seconds, steps_ago); });
+}
+
+Status BudgetPlans::learn_steps(TagId tag, DeviceId device, std::vector<KnownStep> steps) {
+  if (in_forked_child()) return {};
+  SPILLWAY_ASSIGN_OR_RETURN(DeviceRuntime* const made, session_.devices_.device(device));
+  const Lock lock(session_.mutex_);
+  const auto found = session_.tags_.find(tag);
+  if (found == session_.tags_.end() || found->second.budgets == nullptr) return {};
+  BudgetChooser& chooser = found->second.budgets->chooser(*made);
+  for (KnownStep& step : steps)
+    SPILLWAY_RETURN_IF_ERROR(chooser.learn(std::move(step)));
+  return {};
+}
+
+}  // namespace spillway

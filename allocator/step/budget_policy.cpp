@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/step/budget_policy.h"
+
+#include <utility>
+
+namespace spillway {
+namespace {
+
+Bytes fewest_reserved(DeviceRuntime& device) {
+  return Bytes{device.heap().granularity().count() * Heap::kFewestPages};
+}
+
+/// Passes the memory statistics of the ending step to the budget.
+void read_memory(DeviceRuntime& device, BudgetChooser& budget) {
+  Heap& heap = device.heap();
+  if (const auto peak = heap.peak_reserved_following_plan()) {
+    if (peak->zero() || heap.maps_plan()) budget.unsettled();
+    // Storages offloaded for lack of room would otherwise have been reserved.
+    const Bytes reclaimed = device.take_reclaimed();
+    budget.reserved_following_plan(reclaimed.zero() ? *peak : budget.budget() + reclaimed);
+  }
+  budget.shortfall(heap.take_plan_shortfall());
+}
+
+}  // namespace
+
+BudgetPolicy::OnDevice& BudgetPolicy::on_device(DeviceRuntime& device) {
+  const DeviceId id = device.device().id;
+  const auto found = devices_.find(id);
+  if (found != devices_.end()) return found->second;
+  OnDevice made{&device, BudgetChooser(device.most(budget_), budget_.slowdown)};
+  return devices_.emplace(id, std::move(made)).first->second;
+}
+
+BudgetChooser& BudgetPolicy::chooser(DeviceRuntime& device) {
+  return on_device(device).chooser;
+}
+
+BudgetChooser* BudgetPolicy::on(DeviceId device) {
+  const auto found = devices_.find(device);
+  return found == devices_.end() ? nullptr : &found->second.chooser;
+}
+
+const BudgetChooser* BudgetPolicy::on(DeviceId device) const {
+  const auto found = devices_.find(device);
+  return found == devices_.end() ? nullptr : &found->second.chooser;
+}
+
+std::uint64_t BudgetPolicy::sum(std::uint64_t (BudgetChooser::*count)() const) const {
+  std::uint64_t sum = 0;
+  for (const auto& [id, on] : devices_)
+    sum += (on.chooser.*count)();
+  return sum;
+}
+
+std::uint64_t BudgetPolicy::mismatches() const {
+  return sum(&BudgetChooser::mismatches);
+}
+
+void BudgetPolicy::foresee(OnDevice& on) {
+  const Heap& heap = on.device->heap();
+  if (heap.peak_reserved_following_plan()) on.chooser.frees_at_once();
+  const auto stranded = heap.stranded_at_target();
+  const Bytes allocated = on.device->curve().allocated_at_begin();
+  on.chooser.foresee(stranded ? PredictedReserved({*stranded, allocated, heap.granularity()})
+                              : PredictedReserved());
+}
+
+std::vector<PlanRequest> BudgetPolicy::plans_for(const OfferedStorage& storage) {
+  OnDevice& on = on_device(storage.device);
+  // Before its first plan, so that steps recorded by another run are planned alike.
+  if (on.chooser.seen() == 0) foresee(on);
+  return on.chooser.requests(
+      storage.size, on.device->curve().allocated_at_begin(), storage.recomputable);
+}
+
+void BudgetPolicy::adopt(DeviceId device, std::vector<PlanRequest>&& done) {
+  if (BudgetChooser* const chooser = on(device)) chooser->adopt(std::move(done));
+}
+
+PolicyDecision BudgetPolicy::on_saved(const OfferedStorage& storage, TagStepStats& step) {
+  BudgetChooser& chooser = this->chooser(storage.device);
+  PolicyDecision decision;
+  decision.index = chooser.seen();
+  decision.watched = true;
+  const Action action = chooser.choose(
+      storage.size, storage.device.curve().allocated_at_begin(), storage.recomputable);
+  decision.offload = action == Action::kOffload;
+  decision.recompute = action == Action::kRecompute;
+  // It is offloaded after all if the budget turns out to have no room for it.
+  decision.waits = action == Action::kKeep && !storage.device.heap().budget().zero();
+  if (!decision.recompute) step.offloadable += storage.size;
+  decision.known = chooser.planned();
+  decision.recording = chooser.recording();
+  return decision;
+}
+
+void BudgetPolicy::on_event(StorageEvent event, DeviceId device, std::size_t) {
+  // The others need no report: the curve shows what was not offloaded.
+  if (event == StorageEvent::kNotOffloaded) devices_.at(device).chooser.not_offloaded();
+}
+
+std::vector<std::size_t> BudgetPolicy::prefetch_after(DeviceId device, std::size_t index) const {
+  const BudgetChooser* const chooser = on(device);
+  return chooser == nullptr ? std::vector<std::size_t>() : chooser->due_with(index);
+}
+
+std::vector<BudgetMiss> BudgetPolicy::on_backward_end() {
+  std::vector<BudgetMiss> misses;
+  for (auto& [id, on] : devices_) {
+    if (on.chooser.seen() == 0) continue;
+    on.device->step_recording().end();
+    AllocationCurve& curve = on.device->curve();
+    curve.begin_optimizer_phase();
+    on.device->heap().begin_optimizer_phase();
+    on.reserved = on.device->heap().most_reserved();
+    on.chooser.reserved(on.reserved, fewest_reserved(*on.device));
+    if (!on.chooser.exceeds(curve.peak())) continue;
+    if (const auto missing = on.chooser.shortage(curve.so_far()))
+      misses.push_back(miss(on, *missing));
+  }
+  return misses;
+}
+
+std::vector<BudgetMiss> BudgetPolicy::on_end(bool whole, bool optimized) {
+  std::vector<BudgetMiss> misses;
+  ended_.clear();
+  for (auto& [id, on] : devices_) {
+    if (on.chooser.seen() == 0) continue;
+    if (whole) {
+      if (auto missed = end(on, optimized)) misses.push_back(*std::move(missed));
+      ended_.push_back(id);
+    } else {
+      on.device->step_recording().stop();
+      on.device->curve().end(optimized);
+      on.device->heap().take_plan_shortfall();
+      on.chooser.abandon_step();
+    }
+  }
+  return misses;
+}
+
+std::optional<BudgetMiss> BudgetPolicy::end(OnDevice& on, bool optimized) {
+  on.device->step_recording().end();
+  const StepCurve curve = on.device->curve().end(optimized);
+  read_memory(*on.device, on.chooser);
+  // Without an optimizer step, events after the backward pass do not belong to the step.
+  on.chooser.reserved(optimized ? on.device->heap().most_reserved() : on.reserved,
+                      fewest_reserved(*on.device));
+  const auto excess = on.chooser.excess(curve);
+  if (const auto missing = on.chooser.end_step(curve, optimized)) return miss(on, *missing);
+  if (!excess) return std::nullopt;
+  BudgetMiss missed = miss(on, *excess);
+  missed.adapts = missed.warns = true;
+  return missed;
+}
+
+BudgetMiss BudgetPolicy::miss(const OnDevice& on, const BudgetShortage& shortage) {
+  const DeviceRuntime::BudgetStep step = on.device->budget_step();
+  BudgetMiss miss{on.device->device().id, on.chooser.budget(), shortage, step.number, step.shape};
+  miss.first = on.chooser.optimized_steps() == 0;
+  return miss;
+}
+
+}  // namespace spillway

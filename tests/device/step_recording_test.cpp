@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/device/step_recording.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+using driver::Span;
+
+constexpr std::uint64_t kMs = 1'000'000;
+constexpr auto kNone = std::numeric_limits<std::uint64_t>::max();
+
+Span mark(Span::Kind kind, std::uint64_t ms, std::uint64_t event, std::uint64_t storage = kNone) {
+  Span span;
+  span.kind = kind;
+  span.stream = 7;
+  span.begin = span.end = ms * kMs;
+  span.other = event;
+  span.storage = storage;
+  return span;
+}
+
+Span stretch(Span::Kind kind,
+             std::uint64_t from,
+             std::uint64_t to,
+             std::uint64_t storage = 0,
+             std::uint64_t stream = 7) {
+  Span span = mark(kind, from, 0, storage);
+  span.end = to * kMs;
+  span.stream = stream;
+  return span;
+}
+
+Span copy(Span::Kind kind, std::uint64_t from, std::uint64_t to, Bytes bytes) {
+  Span span = stretch(kind, from, to, 0, 8);
+  span.bytes = bytes;
+  return span;
+}
+
+std::vector<double> seconds_of(const StepTimes& times) {
+  std::vector<double> seconds;
+  for (const StepTimes::Mark& each : times.marks)
+    seconds.push_back(each.seconds);
+  return seconds;
+}
+
+TEST(StepTimesTest, WaitsAndWhatIsRecomputedAreNoComputing) {
+  const auto times = step_times_of({mark(Span::Kind::kSaved, 10, 0),
+                                    mark(Span::Kind::kSaved, 14, 3, 0),
+                                    stretch(Span::Kind::kWait, 15, 20),
+                                    mark(Span::Kind::kSaved, 22, 5, 1),
+                                    stretch(Span::Kind::kRecompute, 23, 26, 1),
+                                    mark(Span::Kind::kWanted, 26, 9, 1),
+                                    mark(Span::Kind::kEnded, 30, 12)});
+
+  ASSERT_TRUE(times);
+  EXPECT_EQ(seconds_of(*times), (std::vector{0.0, 4e-3, 7e-3, 8e-3}));
+  EXPECT_DOUBLE_EQ(times->end, 12e-3);
+  EXPECT_EQ(times->boundary, 9u);
+  EXPECT_EQ(times->saved, (std::vector<std::size_t>{3, 5}));
+  ASSERT_EQ(times->recompute.size(), 2u);
+  EXPECT_DOUBLE_EQ(times->recompute[1], 3e-3);
+}
+
+TEST(StepTimesTest, WhatIsWaitedForInsideIsNotTheRecomputes) {
+  const auto times = step_times_of({mark(Span::Kind::kSaved, 0, 0),
+                                    stretch(Span::Kind::kRecompute, 1, 10, 0),
+                                    stretch(Span::Kind::kWait, 2, 5),
+                                    stretch(Span::Kind::kRecompute, 6, 8, 1),
+                                    mark(Span::Kind::kWanted, 10, 1, 0),
+                                    mark(Span::Kind::kEnded, 11, 2)});
+
+  ASSERT_TRUE(times);
+  EXPECT_DOUBLE_EQ(times->recompute[0], 4e-3);
+  EXPECT_DOUBLE_EQ(times->recompute[1], 2e-3);
+  EXPECT_DOUBLE_EQ(times->end, 2e-3);
+}
+
+TEST(StepTimesTest, TheLinkIsWhatCopiesOfSeveralSizesSay) {
+  // Each copy takes 1 ms besides; 1000 bytes a millisecond out, and no copy in.
+  const auto times = step_times_of({mark(Span::Kind::kSaved, 0, 0),
+                                    copy(Span::Kind::kOut, 0, 2, Bytes{1000}),
+                                    copy(Span::Kind::kOut, 2, 13, Bytes{10'000}),
+                                    mark(Span::Kind::kEnded, 20, 2)});
+
+  ASSERT_TRUE(times);
+  EXPECT_NEAR(times->link.per_copy, 1e-3, 1e-9);
+  EXPECT_NEAR(times->link.out, 1e6, 1);
+  EXPECT_EQ(times->link.in, times->link.out);
+}
+
+TEST(StepTimesTest, AStepWithoutABeginningOrAnEndHasNone) {
+  EXPECT_FALSE(step_times_of({mark(Span::Kind::kEnded, 1, 0)}));
+  EXPECT_FALSE(step_times_of({mark(Span::Kind::kSaved, 1, 0)}));
+  EXPECT_FALSE(step_times_of({}));
+}
+
+}  // namespace
+}  // namespace spillway

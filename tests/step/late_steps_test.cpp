@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/driver/api.h"
+#include "allocator/device/step_recording.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+/// A device that has done nothing before the host waits for it.
+TEST(LateStepsTest, StepsThatEndOnTheDeviceAfterLaterOnesOnTheHostAreAllTimed) {
+  const auto device = driver::Device::open(*driver::api().value(), DeviceId{0}).value();
+  const driver::CurrentDevice current(*device.api, device.context);
+  const driver::Stream stream{CUstream{nullptr}};
+  AllocationCurve curve;
+  StepRecording recording(device, curve);
+  std::vector<std::size_t> timed;  // by when they ended
+  std::size_t ended = 0;
+  const auto take = [&] {
+    recording.take(std::chrono::milliseconds(0));
+    for (const StepRecording::Taken& step : recording.steps_taken()) {
+      EXPECT_GE(step.seconds, 0);
+      timed.push_back(ended - 1 - step.steps_ago);
+    }
+  };
+  for (; ended < 6; ++ended) {
+    take();
+    recording.begin(stream);
+    recording.follow();
+    recording.end();
+  }
+  EXPECT_LT(timed.size(), 5U) << "the device was not late";
+
+  device.api->StreamSynchronize(stream.handle());
+  take();
+
+  EXPECT_EQ(timed, (std::vector<std::size_t>{0, 1, 2, 3, 4, 5}));
+}
+
+}  // namespace
+}  // namespace spillway
