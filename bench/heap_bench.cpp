@@ -123,7 +123,7 @@ void BM_Step(benchmark::State& state) {
     }
     for (const driver::DevicePtr block : live)
       warm.heap().free(block);
-    warm.heap().end_step();
+    warm.heap().placement().end_step();
   };
   for (int i = 0; i < 3; ++i)
     step();

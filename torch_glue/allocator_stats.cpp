@@ -138,7 +138,7 @@ void subtract_accumulated(TorchStats& stats, const TorchStats& base) {
 std::vector<std::pair<c10::CachingDeviceAllocator::SegmentInfo, PoolId>> torch_segments(
     c10::DeviceIndex device, const Heap& heap) {
   std::vector<std::pair<c10::CachingDeviceAllocator::SegmentInfo, PoolId>> segments;
-  for (const HeapSegmentInfo& from : heap.segments()) {
+  for (const HeapSegmentInfo& from : heap.view().segments()) {
     bool open = false;
     for (const HeapBlockInfo& block : from.blocks) {
       // A paused block's addresses have no memory, like unmapped ones of an expandable segment.

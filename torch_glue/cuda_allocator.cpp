@@ -46,8 +46,8 @@ void report(void* at, std::int64_t change, DeviceRuntime& runtime, c10::DeviceIn
   const Heap& heap = runtime.heap();
   c10::reportMemoryUsageToProfiler(at,
                                    change,
-                                   heap.allocated().count(),
-                                   heap.reserved().count(),
+                                   heap.view().allocated().count(),
+                                   heap.view().reserved().count(),
                                    c10::Device(c10::DeviceType::CUDA, device));
 }
 
@@ -162,10 +162,10 @@ void SpillwayAllocator::out_of_memory(c10::DeviceIndex index, size_t size, const
   DeviceRuntime& runtime = device(index);
   const auto [available, total] = getMemoryInfo(index);
   const Heap& heap = runtime.heap();
-  const Bytes limit = heap.limit();
+  const Bytes limit = heap.limits().limit();
   c10::reportOutOfMemoryToProfiler(static_cast<std::int64_t>(size),
-                                   heap.allocated().count(),
-                                   heap.reserved().count(),
+                                   heap.view().allocated().count(),
+                                   heap.view().reserved().count(),
                                    c10::Device(c10::DeviceType::CUDA, index));
   if (history_.on()) {
     history_.record({TraceEntry::OOM, index, available, size, current_stream(index), {0, 0}},
@@ -326,7 +326,7 @@ std::pair<size_t, size_t> SpillwayAllocator::getMemoryInfo(c10::DeviceIndex inde
 
 void SpillwayAllocator::cacheInfo(c10::DeviceIndex index, size_t* largest) {
   *largest = std::max(*largest, getMemoryInfo(index).first);
-  for (const HeapSegmentInfo& segment : device(index).heap().segments()) {
+  for (const HeapSegmentInfo& segment : device(index).heap().view().segments()) {
     for (const HeapBlockInfo& block : segment.blocks) {
       if (!block.allocated) *largest = std::max<size_t>(*largest, block.size.count());
     }
@@ -361,7 +361,7 @@ c10::CachingDeviceAllocator::DeviceStats SpillwayAllocator::getDeviceStats(c10::
 
 c10::CachingDeviceAllocator::DeviceStats SpillwayAllocator::raw_stats(c10::DeviceIndex index) {
   const Heap& heap = device(index).heap();
-  auto stats = torch_stats(heap.stats(), heap.stats_by_tier());
+  auto stats = torch_stats(heap.stats(), heap.view().stats_by_tier());
   const Lock lock(mutex_);
   keep_pool_peaks(stats, pool_peaks_[index]);
   const auto retries = retries_.find(index);
@@ -378,7 +378,7 @@ void SpillwayAllocator::resetAccumulatedStats(c10::DeviceIndex index) {
 }
 
 void SpillwayAllocator::resetPeakStats(c10::DeviceIndex index) {
-  device(index).heap().reset_peaks();
+  device(index).heap().view().reset_peaks();
   const Lock lock(mutex_);
   pool_peaks_.erase(index);
 }

@@ -61,14 +61,14 @@ void SpillwayAllocator::report_freed(c10::DeviceIndex index, const HeapBlockInfo
 void SpillwayAllocator::report_mapping(c10::DeviceIndex index,
                                        DeviceRuntime& runtime,
                                        const StackRef& stack) {
-  const std::uint64_t changes = runtime.heap().mapping_changes();
+  const std::uint64_t changes = runtime.heap().view().mapping_changes();
   MappedRanges::Changes found;
   {
     const Lock lock(mutex_);
     Mapping& known = mappings_[index];
     if (known.changes == changes) return;
     known.changes = changes;
-    found = known.ranges.update(runtime.heap().segments());
+    found = known.ranges.update(runtime.heap().view().segments());
   }
   for (const MappedRange& range : found.unmapped) {
     history_.record({TraceEntry::SEGMENT_UNMAP, index, range.at, range.size, range.stream, {0, 0}},
@@ -103,8 +103,8 @@ void SpillwayAllocator::look_at_mappings() {
     auto* const runtime = devices_[index].load(std::memory_order_acquire);
     if (runtime == nullptr) continue;
     Mapping& known = mappings_[static_cast<c10::DeviceIndex>(index)];
-    known.changes = runtime->heap().mapping_changes();
-    known.ranges.update(runtime->heap().segments());
+    known.changes = runtime->heap().view().mapping_changes();
+    known.ranges.update(runtime->heap().view().segments());
   }
 }
 

@@ -131,7 +131,7 @@ void SpillwayAllocator::setNoSplit(c10::DeviceIndex device, c10::MempoolId_t poo
 
 std::set<void*> SpillwayAllocator::pool_blocks(DeviceRuntime& runtime, PoolId pool) {
   std::set<void*> live;
-  for (const HeapSegmentInfo& segment : runtime.heap().segments()) {
+  for (const HeapSegmentInfo& segment : runtime.heap().view().segments()) {
     if (segment.pool != pool) continue;
     for (const HeapBlockInfo& block : segment.blocks) {
       if (block.allocated && !checkpoints_.is_parked(pool, block.at.raw()))

@@ -121,7 +121,7 @@ py::dict accounting_of(const HeapTagInfo& tag) {
 py::dict tags_of(int device) {
   py::dict tags;
   if (DeviceRuntime* const runtime = Runtime::instance().devices().if_made(DeviceId{device})) {
-    for (const HeapTagInfo& tag : runtime->heap().tags())
+    for (const HeapTagInfo& tag : runtime->heap().view().tags())
       tags[py::str(shown_tag(tag.tag))] = accounting_of(tag);
   }
   return tags;
@@ -133,7 +133,7 @@ py::list cached_of(int device) {
   DeviceRuntime* const runtime = Runtime::instance().devices().if_made(DeviceId{device});
   if (runtime == nullptr) return all;
   std::map<std::pair<std::uint64_t, std::uint64_t>, Bytes> free;
-  for (const HeapSegmentInfo& segment : runtime->heap().segments()) {
+  for (const HeapSegmentInfo& segment : runtime->heap().view().segments()) {
     Bytes& bytes = free[{static_cast<std::uint64_t>(segment.pool),
                          reinterpret_cast<std::uint64_t>(segment.stream)}];
     for (const HeapBlockInfo& block : segment.blocks)

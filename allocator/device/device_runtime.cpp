@@ -66,7 +66,8 @@ Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream str
   const bool reports = MemoryEvents::on();
   const Bytes rounded = follows || reports ? heap_->find(block.value()).size : Bytes{};
   if (follows) curve_.born(rounded);
-  if (step_peaks_.on()) step_peaks_.allocated(size, heap_->allocated(), Bytes{offloaded_.load()});
+  if (step_peaks_.on())
+    step_peaks_.allocated(size, heap_->view().allocated(), Bytes{offloaded_.load()});
   if (reports) {
     MemoryEvents::born({.device = device_.id,
                         .address = block.value().address(),
@@ -107,9 +108,9 @@ Status DeviceRuntime::set_limit(Limit which, Bytes limit) {
   const Bytes soft = limits_.at(static_cast<std::size_t>(Limit::kSoft));
   const Bytes hard =
       fraction.zero() || absolute.zero() ? fraction + absolute : std::min(fraction, absolute);
-  heap_->set_limit(hard);
-  heap_->set_soft_limit(soft);
-  const Bytes reserved = heap_->reserved();
+  heap_->limits().set_limit(hard);
+  heap_->limits().set_soft_limit(soft);
+  const Bytes reserved = heap_->view().reserved();
   if ((!hard.zero() && reserved > hard) || (!soft.zero() && reserved > soft)) heap_->trim_sync();
   return {};
 }
@@ -131,7 +132,7 @@ DeviceRuntime::BudgetStep DeviceRuntime::budget_step() const {
 
 Status DeviceRuntime::start_recording(const std::string& path, std::size_t most) {
   RecordingOptions options;
-  options.granularity = heap_->granularity();
+  options.granularity = heap_->view().granularity();
   options.device = device_.id;
   options.path = path;
   options.most = most;

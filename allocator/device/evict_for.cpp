@@ -27,7 +27,7 @@ bool gives_less(const Holder& left, const Holder& right) {
 /// Every tag with memory of its own.
 std::vector<Holder> holders(const Heap& heap) {
   std::vector<Holder> all;
-  for (const HeapTagInfo& tag : heap.tags()) {
+  for (const HeapTagInfo& tag : heap.view().tags()) {
     if (tag.allocated <= tag.evicted || tag.tag == TagId::kUntagged) continue;
     all.push_back({tag_name(tag.tag), {tag.tag}, heap.reclaimable({&tag.tag, 1})});
   }
@@ -96,16 +96,16 @@ Bytes DeviceRuntime::missing(Bytes size) const {
   if (!memory.ok()) return size;
   Bytes room = memory.value().free;
   Bytes beyond;  // the limit, which may be below the reserved bytes
-  if (const Bytes limit = heap_->limit(); !limit.zero()) {
-    const Bytes reserved = heap_->reserved();
+  if (const Bytes limit = heap_->limits().limit(); !limit.zero()) {
+    const Bytes reserved = heap_->view().reserved();
     room = std::min(room, saturating_sub(limit, reserved));
     if (reserved > limit) beyond = reserved - limit;
   }
   if (size > memory.value().total)
     return size;  // regardless of evictions; and sizes near 2^64 must not be rounded
   // Memory is mapped and released in whole chunks.
-  const Bytes wanted = size.rounded_up(heap_->granularity());
-  room = room.rounded_down(heap_->granularity());
+  const Bytes wanted = size.rounded_up(heap_->view().granularity());
+  room = room.rounded_down(heap_->view().granularity());
   return wanted > room ? wanted - room + beyond : Bytes{};
 }
 
@@ -123,7 +123,7 @@ std::string DeviceRuntime::advice(Bytes missing) const {
 Status DeviceRuntime::oom_status(Bytes size, const Status& why) {
   const Status detail =
       SPILLWAY_ERROR(Code::kOutOfDeviceMemory,
-                     why.detail() + "; " + heap_->report() + "; " + advice(missing(size)));
+                     why.detail() + "; " + heap_->view().report() + "; " + advice(missing(size)));
   return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, out_of_memory_text(*this, size, detail));
 }
 
@@ -132,7 +132,7 @@ Result<std::vector<TagId>> DeviceRuntime::evict_for(Bytes size) {
   std::erase_if(offloadable,
                 [&](const Holder& holder) { return !evictable_.allows(holder.tags.front()); });
   const std::vector<TagId> tags =
-      enough(std::move(offloadable), std::max(missing(size), heap_->granularity()));
+      enough(std::move(offloadable), std::max(missing(size), heap_->view().granularity()));
   if (tags.empty()) {
     return SPILLWAY_ERROR(Code::kOutOfDeviceMemory,
                           "the tags whose eviction is allowed hold less than is missing");
@@ -158,15 +158,15 @@ Result<driver::DevicePtr> DeviceRuntime::allocate_under_pressure(Bytes size,
       reclaimed_ += reclaimed.count();
       if (!reclaimed.zero()) continue;
     }
-    if (!heap_->would_exceed_budget(size)) return allocate_by_eviction(size, stream, pool);
+    if (!heap_->limits().would_exceed_budget(size)) return allocate_by_eviction(size, stream, pool);
     if (!std::exchange(trimmed, true)) {
       heap_->trim_sync();
     } else {
       if (log_enabled()) {
         log("an allocation of " + readable(size) + " exceeds the budget of " +
-            readable(heap_->budget()) + ": " + heap_->report());
+            readable(heap_->limits().budget()) + ": " + heap_->view().report());
       }
-      heap_->exceed_budget(size);
+      heap_->limits().exceed_budget(size);
     }
   }
 }

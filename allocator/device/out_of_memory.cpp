@@ -10,7 +10,7 @@ std::string out_of_memory_text(DeviceRuntime& runtime, Bytes size, const Status&
   const auto memory = driver::memory_info(device);
   // If the driver cannot report its memory, the first error is reported.
   const auto [available, total] = memory.ok() ? memory.value() : driver::MemoryInfo{};
-  const Bytes limit = runtime.heap().limit();
+  const Bytes limit = runtime.heap().limits().limit();
   std::string text = "CUDA out of memory. Tried to allocate " + readable(size) + ". GPU " +
                      std::to_string(static_cast<int>(device.id));
   if (driver::emulated()) text += " (emulated)";

@@ -29,7 +29,7 @@ std::vector<TagId> matching(const std::vector<std::string>& patterns, const std:
 
 std::set<TagId> live_tags(Heap& heap) {
   std::set<TagId> tags;
-  for (const HeapTagInfo& tag : heap.tags()) {
+  for (const HeapTagInfo& tag : heap.view().tags()) {
     if (tag.blocks > 0) tags.insert(tag.tag);
   }
   return tags;

@@ -91,8 +91,8 @@ std::string Region::check() const {
   return {};
 }
 
-std::string Heap::check() const {
-  const HeapStats stats = this->stats();
+std::string HeapView::check() const {
+  const HeapStats stats = state_->stats();
   const Lock lock(state_->mutex);
   HeapStats sum;
   std::map<TagId, Bytes> tags;

@@ -18,7 +18,7 @@ constexpr Bytes kLargestSmall = 128_KiB;
 
 }  // namespace
 
-Heap::State::State(const driver::Device& on, const HeapOptions& with)
+HeapState::HeapState(const driver::Device& on, const HeapOptions& with)
     : device(on),
       options(with),
       accounting(with),
@@ -29,21 +29,21 @@ Heap::State::State(const driver::Device& on, const HeapOptions& with)
 
 Result<std::unique_ptr<Heap>> Heap::create(const driver::Device& device,
                                            const HeapOptions& options) {
-  auto state = std::make_unique<State>(device, options);
+  auto state = std::make_unique<HeapState>(device, options);
   SPILLWAY_RETURN_IF_ERROR(state->addresses.open());
   return std::unique_ptr<Heap>(new Heap(std::move(state)));
 }
 
-Heap::Heap(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Heap::Heap(std::unique_ptr<HeapState> state) : state_(std::move(state)) {}
 
 Heap::~Heap() {
   SPILLWAY_CHECK(stats().allocated_blocks == 0);
 }
 
-inline driver::DevicePtr Heap::State::hit(const RegionKey& key,
-                                          Bytes size,
-                                          Bytes requested,
-                                          TagId tag) const {
+inline driver::DevicePtr HeapState::hit(const RegionKey& key,
+                                        Bytes size,
+                                        Bytes requested,
+                                        TagId tag) const {
   Region* const region = regions.of(key);
   if (region == nullptr) return {};
   const LightLock lock(region->mutex);
@@ -54,7 +54,7 @@ inline driver::DevicePtr Heap::State::hit(const RegionKey& key,
 }
 
 /// Inlined into both callers, so that a hit makes no extra call.
-[[gnu::always_inline]] inline Result<driver::DevicePtr> Heap::State::serve(
+[[gnu::always_inline]] inline Result<driver::DevicePtr> HeapState::serve(
     Heap& heap, Bytes size, driver::Stream stream, TagId tag, PoolId pool) {
   // Checked before rounding, which overflows for sizes near 2^64.
   if (size > addresses.range_size()) {
@@ -103,15 +103,15 @@ Result<driver::DevicePtr> Heap::allocate_anywhere(Bytes size,
 Status Heap::out_of_memory(Bytes size, const Status& failed) {
   if (failed.code() != Code::kOutOfDeviceMemory) return failed;
   state_->accounting.count_out_of_memory();
-  return SPILLWAY_ERROR(
-      Code::kOutOfDeviceMemory,
-      std::to_string(size.count()) + " bytes asked for, " + failed.detail() + "; " + report());
+  return SPILLWAY_ERROR(Code::kOutOfDeviceMemory,
+                        std::to_string(size.count()) + " bytes asked for, " + failed.detail() +
+                            "; " + view().report());
 }
 
-Result<driver::DevicePtr> Heap::State::miss(const RegionKey& key,
-                                            Bytes size,
-                                            Bytes requested,
-                                            TagId tag) {
+Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
+                                          Bytes size,
+                                          Bytes requested,
+                                          TagId tag) {
   const Lock lock(mutex);
   const bool passes_soft_limit = accounting.passes_soft_limit(size);
   if (passes_soft_limit || accounting.passes_target(size.rounded_up(addresses.granularity()))) {
@@ -145,7 +145,7 @@ Result<driver::DevicePtr> Heap::State::miss(const RegionKey& key,
   return block;
 }
 
-Result<driver::DevicePtr> Heap::State::allocate(
+Result<driver::DevicePtr> HeapState::allocate(
     const RegionKey& key, Bytes size, Bytes requested, TagId tag, bool may_grow) {
   SPILLWAY_ASSIGN_OR_RETURN(Region* const region, region_for(key));
   const LightLock lock(region->mutex);
@@ -261,7 +261,7 @@ Bytes Heap::trim_sync() {
   return state_->trim();
 }
 
-Bytes Heap::State::trim_cached() const {
+Bytes HeapState::trim_cached() const {
   Bytes bytes;
   for (const auto& region : regions.all()) {
     if (region->key().tier == Tier::kPlanned) continue;
@@ -272,31 +272,31 @@ Bytes Heap::State::trim_cached() const {
   return bytes;
 }
 
-Bytes Heap::State::trim() const {
+Bytes HeapState::trim() const {
   Bytes bytes = trim_cached();
   for (const auto& region : regions.all())
     if (region->key().tier == Tier::kPlanned) bytes += trim(*region);
   return bytes;
 }
 
-Bytes Heap::State::trim(Region& region) {
+Bytes HeapState::trim(Region& region) {
   const RegionLock lock(region);
   return region.trim();
 }
 
-void Heap::set_limit(Bytes limit) {
+void HeapLimits::set_limit(Bytes limit) {
   state_->accounting.set_limit(limit);
 }
 
-void Heap::set_soft_limit(Bytes limit) {
+void HeapLimits::set_soft_limit(Bytes limit) {
   state_->accounting.set_soft_limit(limit);
 }
 
-Bytes Heap::limit() const {
+Bytes HeapLimits::limit() const {
   return state_->accounting.limit();
 }
 
-Bytes Heap::granularity() const {
+Bytes HeapView::granularity() const {
   return state_->addresses.granularity();
 }
 
@@ -315,7 +315,7 @@ Status Heap::enable_peer(DeviceId peer) {
   return {};
 }
 
-Result<Region*> Heap::State::region_for(const RegionKey& key) {
+Result<Region*> HeapState::region_for(const RegionKey& key) {
   if (Region* const known = regions.of(key)) return known;
   SPILLWAY_RETURN_IF_ERROR(timelines.of(driver::Stream(key.stream, device.id)).verify());
   SPILLWAY_ASSIGN_OR_RETURN(const Range range, addresses.take());
@@ -335,7 +335,7 @@ Result<Region*> Heap::State::region_for(const RegionKey& key) {
   return region;
 }
 
-Result<Heap::State::ByRegion> Heap::State::allocated_blocks(
+Result<HeapState::ByRegion> HeapState::allocated_blocks(
     std::span<const driver::DevicePtr> blocks) const {
   ByRegion found;
   for (const driver::DevicePtr at : blocks) {
@@ -357,7 +357,7 @@ Result<Heap::State::ByRegion> Heap::State::allocated_blocks(
 
 Result<Bytes> Heap::evict(std::span<const driver::DevicePtr> blocks) {
   const Lock lock(state_->mutex);
-  SPILLWAY_ASSIGN_OR_RETURN(const State::ByRegion found, state_->allocated_blocks(blocks));
+  SPILLWAY_ASSIGN_OR_RETURN(const HeapState::ByRegion found, state_->allocated_blocks(blocks));
   for (const auto& [region, of_region] : found) {
     const RegionView region_lock(*region);
     const bool shared = std::any_of(
@@ -378,7 +378,7 @@ Result<Bytes> Heap::evict(std::span<const driver::DevicePtr> blocks) {
 
 Status Heap::restore(std::span<const driver::DevicePtr> blocks) {
   const Lock lock(state_->mutex);
-  SPILLWAY_ASSIGN_OR_RETURN(const State::ByRegion found, state_->allocated_blocks(blocks));
+  SPILLWAY_ASSIGN_OR_RETURN(const HeapState::ByRegion found, state_->allocated_blocks(blocks));
   Status status = state_->restore(found);
   if (status.code() == Code::kOutOfDeviceMemory) {
     state_->trim_for_room();
@@ -393,7 +393,7 @@ Status Heap::restore(std::span<const driver::DevicePtr> blocks) {
 }
 
 /// All regions or none.
-Status Heap::State::restore(ByRegion blocks) {
+Status HeapState::restore(ByRegion blocks) {
   std::map<Region*, std::vector<Range>> mapped;
   for (auto& [region, of_region] : blocks) {
     Result<std::vector<Range>> ranges = std::vector<Range>{};
@@ -418,7 +418,7 @@ Status Heap::State::restore(ByRegion blocks) {
   return {};
 }
 
-void Heap::reset_peaks() {
+void HeapView::reset_peaks() {
   state_->write_accounting();
   state_->accounting.reset_peaks();
 }

@@ -61,13 +61,14 @@ class Replay {
 /// and frees take only their region's lock. Lock order: mutex, one region's lock, the locks of the
 /// accounting and the timelines.
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): the accounting have lines of their own
-struct Heap::State {
+struct HeapState {
   using ByRegion = std::map<Region*, std::vector<Block*>>;
 
-  State(const driver::Device& on, const HeapOptions& with);
+  HeapState(const driver::Device& on, const HeapOptions& with);
 
   /// A cached block; null if there is none or its fences have not passed.
   driver::DevicePtr hit(const RegionKey& key, Bytes size, Bytes requested, TagId tag) const;
+  [[nodiscard]] HeapStats stats();
   /// Tries hit, then miss, then returns the error.
   Result<driver::DevicePtr> serve(
       Heap& heap, Bytes size, driver::Stream stream, TagId tag, PoolId pool);

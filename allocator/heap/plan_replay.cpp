@@ -28,7 +28,7 @@ Result<driver::DevicePtr> Heap::allocate_in_step(Bytes size,
   return at;
 }
 
-driver::DevicePtr Heap::State::take_planned(PlannedRegion& region, Bytes size, TagId tag) {
+driver::DevicePtr HeapState::take_planned(PlannedRegion& region, Bytes size, TagId tag) {
   std::optional<Bytes> missing;
   {
     const LightLock lock(region.mutex);
@@ -44,7 +44,7 @@ driver::DevicePtr Heap::State::take_planned(PlannedRegion& region, Bytes size, T
   return region.take(size, tag);
 }
 
-bool Heap::State::free_in_step(driver::DevicePtr at) {
+bool HeapState::free_in_step(driver::DevicePtr at) {
   PlannedRegion* const latest = planned.load(std::memory_order_acquire);
   if (latest != nullptr && latest->range().contains(at)) {
     const LightLock lock(latest->mutex);
@@ -67,14 +67,14 @@ bool Heap::State::free_in_step(driver::DevicePtr at) {
   return false;
 }
 
-void Heap::end_step() {
+void PlacementAdvisor::end_step() {
   if (state_->large_tier.load(std::memory_order_relaxed) == Tier::kPersistent)
     state_->end_optimizer_phase();
   state_->large_tier = Tier::kLarge;
   if (state_->replays.load(std::memory_order_acquire)) state_->end_step();
 }
 
-void Heap::State::end_step() {
+void HeapState::end_step() {
   // Releases the reserved bytes beyond the target before the next step begins.
   if (target_was_set.load(std::memory_order_relaxed)) trim_beyond_target();
   {
@@ -102,7 +102,7 @@ void Heap::State::end_step() {
 /// memory that is not free, nor will be when the planned step has begun. A small part is left for
 /// other streams and unplanned requests; its size is learned from double-buffered bytes and earlier
 /// plans.
-std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
+std::optional<Bytes> HeapState::room_for(const StepSequence& sequence) {
   const Lock lock(mutex);
   if (!accounting.has_target()) return std::nullopt;
   trim_cached();
@@ -124,7 +124,7 @@ std::optional<Bytes> Heap::State::room_for(const StepSequence& sequence) {
 }
 
 /// Stops planning until it is requested again.
-void Heap::State::rest() {
+void HeapState::rest() {
   replay.recorder.set_enabled(false);
   PlannedRegion* const region = planned.load(std::memory_order_relaxed);
   if (region == nullptr) return;
@@ -134,7 +134,7 @@ void Heap::State::rest() {
 }
 
 /// True if there is no plan to follow: requests are then recorded.
-bool Heap::State::follow_plan() {
+bool HeapState::follow_plan() {
   if (replay.recorder.on()) return true;
   PlannedRegion* const region = planned.load(std::memory_order_relaxed);
   if (region == nullptr) {
@@ -156,7 +156,7 @@ bool Heap::State::follow_plan() {
   return false;
 }
 
-void Heap::State::adopt(const StepPlan& plan, std::optional<Bytes> room) {
+void HeapState::adopt(const StepPlan& plan, std::optional<Bytes> room) {
   PlannedRegion* region = planned.load(std::memory_order_relaxed);
   const RegionKey key{plan.sequence.stream, PoolId::kShared, Tier::kPlanned};
   if (region == nullptr || region->key() != key) {
@@ -184,7 +184,7 @@ void Heap::State::adopt(const StepPlan& plan, std::optional<Bytes> room) {
   planned.store(region, std::memory_order_release);
 }
 
-Bytes Heap::State::trim_for_room() {
+Bytes HeapState::trim_for_room() {
   if (replays.load(std::memory_order_relaxed)) replay.ran_out(accounting.has_target());
   return trim();
 }

@@ -45,44 +45,48 @@ HeapBlockInfo info_of(const Block& block, const RegionKey& key) {
           block.shared};
 }
 
-Bytes Heap::allocated() const {
+Bytes HeapView::allocated() const {
   HeapStats stats;
   state_->write_accounting();
   state_->accounting.read(stats);
   return stats.allocated;
 }
 
-Bytes Heap::reserved() const {
+Bytes HeapView::reserved() const {
   HeapStats stats;
   state_->accounting.read(stats);
   return stats.reserved;
 }
 
-std::uint64_t Heap::mapping_changes() const {
+std::uint64_t HeapView::mapping_changes() const {
   return state_->accounting.driver_calls();
 }
 
-std::uint64_t Heap::walks() const {
+std::uint64_t HeapView::walks() const {
   return state_->walks.load(std::memory_order_relaxed);
 }
 
-HeapStats Heap::stats() const {
-  ++state_->walks;
-  const Lock lock(state_->mutex);
+HeapStats HeapState::stats() {
+  ++walks;
+  const Lock lock(mutex);
   HeapStats stats;
-  state_->write_accounting();
-  state_->accounting.read(stats);
-  for (const auto& region : state_->regions.all()) {
+  write_accounting();
+  accounting.read(stats);
+  for (const auto& region : regions.all()) {
     const RegionView region_lock(*region);
     region->read(stats);
   }
-  stats.bad_frees = state_->bad_frees.load();
-  stats.over_budget = state_->over_budget.load();
+  stats.bad_frees = bad_frees.load();
+  stats.over_budget = over_budget.load();
   stats.rounding = saturating_sub(stats.allocated, stats.requested);
   return stats;
 }
 
-std::vector<HeapTagInfo> Heap::tags() const {
+HeapStats Heap::stats() const {
+  return state_->stats();
+}
+
+std::vector<HeapTagInfo> HeapView::tags() const {
   ++state_->walks;
   const Lock lock(state_->mutex);
   state_->write_accounting();
@@ -105,7 +109,7 @@ HeapBlockInfo Heap::find(driver::DevicePtr at) const {
   return block == nullptr ? HeapBlockInfo{} : info_of(*block, region->key());
 }
 
-std::vector<HeapBlockInfo> Heap::blocks_of(TagId tag) const {
+std::vector<HeapBlockInfo> HeapView::blocks_of(TagId tag) const {
   const Lock lock(state_->mutex);
   std::vector<HeapBlockInfo> blocks;
   each_allocated(state_->regions, [&](const Block& block, const Region& region) {
@@ -114,11 +118,11 @@ std::vector<HeapBlockInfo> Heap::blocks_of(TagId tag) const {
   return blocks;
 }
 
-std::string Heap::report() const {
-  const HeapStats now = stats();
+std::string HeapView::report() const {
+  const HeapStats now = state_->stats();
   std::map<TagId, Bytes> tags;
   Bytes largest;
-  const Bytes cap = limit();
+  const Bytes cap = HeapLimits(*state_).limit();
   {
     const Lock lock(state_->mutex);
     for (const auto& region : state_->regions.all()) {
@@ -155,7 +159,7 @@ std::string Heap::report() const {
   return text;
 }
 
-std::vector<HeapSegmentInfo> Heap::segments() const {
+std::vector<HeapSegmentInfo> HeapView::segments() const {
   ++state_->walks;
   const Lock lock(state_->mutex);
   std::vector<HeapSegmentInfo> segments;

@@ -23,7 +23,7 @@ constexpr int kMaxGivenUp = 4;
 
 }  // namespace
 
-void Heap::set_target(Bytes target) {
+void PlacementAdvisor::set_target(Bytes target) {
   state_->accounting.set_target(target);
   state_->large_tier = Tier::kLarge;
   if (target.zero()) return;
@@ -34,54 +34,54 @@ void Heap::set_target(Bytes target) {
   state_->accounting.begin_target_peak();
 }
 
-void Heap::set_budget(Bytes budget) {
+void HeapLimits::set_budget(Bytes budget) {
   state_->accounting.set_budget(budget);
-  if (budget.zero() || reserved() <= budget) return;
+  if (budget.zero() || HeapView(*state_).reserved() <= budget) return;
   const Lock lock(state_->mutex);
   state_->trim_cached();
 }
 
-Bytes Heap::budget() const {
+Bytes HeapLimits::budget() const {
   return state_->accounting.budget();
 }
 
-bool Heap::would_exceed_budget(Bytes size) const {
+bool HeapLimits::would_exceed_budget(Bytes size) const {
   // No device has this much memory, and rounding a size near 2^64 would overflow.
   if (size > state_->addresses.range_size()) return false;
   return state_->accounting.passes_budget(size.rounded_up(state_->addresses.granularity()));
 }
 
-void Heap::exceed_budget(Bytes size) {
+void HeapLimits::exceed_budget(Bytes size) {
   ++state_->over_budget;
   state_->accounting.exceed_budget(size.rounded_up(state_->addresses.granularity()));
 }
 
-Bytes Heap::most_reserved() const {
+Bytes PlacementAdvisor::most_reserved() const {
   return state_->accounting.target_peak();
 }
 
-std::optional<Bytes> Heap::stranded_at_target() const {
+std::optional<Bytes> PlacementAdvisor::stranded_at_target() const {
   if (!state_->has_many_pages()) return std::nullopt;
   return Bytes{state_->stranded.load(std::memory_order_relaxed)};
 }
 
-Bytes Heap::take_plan_shortfall() {
+Bytes PlacementAdvisor::take_plan_shortfall() {
   const Lock lock(state_->mutex);
   const auto [target, bytes] = std::exchange(state_->plan_shortfall, {});
   return target == state_->accounting.target() ? bytes : Bytes{};
 }
 
-Bytes Heap::double_buffered() const {
+Bytes PlacementAdvisor::double_buffered() const {
   return Bytes{state_->double_buffered.load(std::memory_order_relaxed)};
 }
 
-void Heap::begin_optimizer_phase() {
+void PlacementAdvisor::begin_optimizer_phase() {
   const Bytes target = state_->accounting.target();
-  const bool many = target >= Bytes{granularity().count() * kFewestPagesToPart};
+  const bool many = target >= Bytes{state_->addresses.granularity().count() * kFewestPagesToPart};
   if (state_->tails_keep && many) state_->large_tier = Tier::kPersistent;
 }
 
-std::optional<Bytes> Heap::peak_reserved_following_plan() const {
+std::optional<Bytes> PlacementAdvisor::peak_reserved_following_plan() const {
   if (!state_->accounting.has_target()) return std::nullopt;
   PlannedRegion* const region = state_->planned.load(std::memory_order_acquire);
   if (region == nullptr) return Bytes{};
@@ -92,26 +92,26 @@ std::optional<Bytes> Heap::peak_reserved_following_plan() const {
   return state_->accounting.target_peak();
 }
 
-bool Heap::maps_plan() const {
+bool PlacementAdvisor::maps_plan() const {
   PlannedRegion* const region = state_->planned.load(std::memory_order_acquire);
   if (region == nullptr) return false;
   const LightLock lock(region->mutex);
   return region->planned() && !region->mapped();
 }
 
-void Heap::State::trim_beyond_target() {
+void HeapState::trim_beyond_target() {
   if (!accounting.passes_target(Bytes{})) return;
   const Lock lock(mutex);
   KnownTarget* const here = known(accounting.target());
   if (here != nullptr && here->trims++ < kMaxTrims) trim_cached();
 }
 
-Heap::State::KnownTarget* Heap::State::known(Bytes target) {
+HeapState::KnownTarget* HeapState::known(Bytes target) {
   if (targets.size() >= kMaxTargets && !targets.contains(target)) return nullptr;
   return &targets[target];
 }
 
-void Heap::State::end_optimizer_phase() {
+void HeapState::end_optimizer_phase() {
   const Lock lock(mutex);
   Bytes allocated;
   for (const auto& region : regions.all()) {
@@ -124,7 +124,7 @@ void Heap::State::end_optimizer_phase() {
 }
 
 /// While a plan is followed, there is no new information.
-void Heap::State::see_stranded() {
+void HeapState::see_stranded() {
   const Lock lock(mutex);
   if (PlannedRegion* const region = planned.load(std::memory_order_relaxed)) {
     const LightLock region_lock(region->mutex);
@@ -141,15 +141,15 @@ void Heap::State::see_stranded() {
   beside_plans = stats.allocated + stats.stranded;
 }
 
-bool Heap::State::has_many_pages() const {
-  return accounting.target() >= Bytes{addresses.granularity().count() * Heap::kFewestPages};
+bool HeapState::has_many_pages() const {
+  return accounting.target() >= Bytes{addresses.granularity().count() * HeapLimits::kFewestPages};
 }
 
-Bytes Heap::State::to_leave(const KnownTarget& here) const {
+Bytes HeapState::to_leave(const KnownTarget& here) const {
   return std::max(here.to_leave, Bytes{double_buffered.load(std::memory_order_relaxed)});
 }
 
-bool Heap::State::lacks_room(Bytes size) {
+bool HeapState::lacks_room(Bytes size) {
   const Bytes target = accounting.target();
   KnownTarget* const here = known(target);
   const Bytes needed = here != nullptr ? size + to_leave(*here) : size;
@@ -158,7 +158,7 @@ bool Heap::State::lacks_room(Bytes size) {
   return true;
 }
 
-bool Heap::State::holds_too_much() {
+bool HeapState::holds_too_much() {
   const Bytes target = accounting.target();
   const Bytes most = accounting.target_peak();
   if (target.zero() || ++replay.followed < kFirstAlike || most <= target) return false;
@@ -174,7 +174,7 @@ bool Heap::State::holds_too_much() {
   return true;
 }
 
-void Heap::State::trim_to_target() const {
+void HeapState::trim_to_target() const {
   trim_cached();
   PlannedRegion* const region = planned.load(std::memory_order_relaxed);
   if (region == nullptr) return;
@@ -183,7 +183,7 @@ void Heap::State::trim_to_target() const {
   if (region->differs() || !region->planned()) region->trim();
 }
 
-std::optional<Result<Block*>> Heap::State::take_unfenced(
+std::optional<Result<Block*>> HeapState::take_unfenced(
     Region& region, Bytes size, Bytes requested, TagId tag, bool may_grow) const {
   region.keep_fenced_apart();
   Block* block = region.any_settled(size);

@@ -4,7 +4,7 @@
 
 namespace spillway {
 
-std::array<HeapStats, 2> Heap::stats_by_tier() const {
+std::array<HeapStats, 2> HeapView::stats_by_tier() const {
   ++state_->walks;
   std::array<HeapStats, 2> tiers;
   const Lock lock(state_->mutex);

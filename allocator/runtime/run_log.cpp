@@ -29,7 +29,7 @@ std::vector<std::pair<DeviceId, HeapBlockInfo>> allocated_blocks() {
   std::vector<std::pair<DeviceId, HeapBlockInfo>> blocks;
   for (const DeviceStats& each : Runtime::instance().stats(0).devices) {
     for (const HeapSegmentInfo& segment :
-         Runtime::instance().devices().if_made(each.device)->heap().segments()) {
+         Runtime::instance().devices().if_made(each.device)->heap().view().segments()) {
       for (const HeapBlockInfo& block : segment.blocks)
         if (block.allocated) blocks.emplace_back(each.device, block);
     }

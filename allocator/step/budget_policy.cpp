@@ -7,19 +7,19 @@ namespace spillway {
 namespace {
 
 Bytes fewest_reserved(DeviceRuntime& device) {
-  return Bytes{device.heap().granularity().count() * Heap::kFewestPages};
+  return Bytes{device.heap().view().granularity().count() * HeapLimits::kFewestPages};
 }
 
 /// Passes the memory statistics of the ending step to the budget.
 void read_memory(DeviceRuntime& device, BudgetChooser& budget) {
   Heap& heap = device.heap();
-  if (const auto peak = heap.peak_reserved_following_plan()) {
-    if (peak->zero() || heap.maps_plan()) budget.unsettled();
+  if (const auto peak = heap.placement().peak_reserved_following_plan()) {
+    if (peak->zero() || heap.placement().maps_plan()) budget.unsettled();
     // Storages offloaded for lack of room would otherwise have been reserved.
     const Bytes reclaimed = device.take_reclaimed();
     budget.reserved_following_plan(reclaimed.zero() ? *peak : budget.budget() + reclaimed);
   }
-  budget.shortfall(heap.take_plan_shortfall());
+  budget.shortfall(heap.placement().take_plan_shortfall());
 }
 
 }  // namespace
@@ -58,11 +58,11 @@ std::uint64_t BudgetPolicy::mismatches() const {
 }
 
 void BudgetPolicy::foresee(OnDevice& on) {
-  const Heap& heap = on.device->heap();
-  if (heap.peak_reserved_following_plan()) on.chooser.frees_at_once();
-  const auto stranded = heap.stranded_at_target();
+  Heap& heap = on.device->heap();
+  if (heap.placement().peak_reserved_following_plan()) on.chooser.frees_at_once();
+  const auto stranded = heap.placement().stranded_at_target();
   const Bytes allocated = on.device->curve().allocated_at_begin();
-  on.chooser.foresee(stranded ? PredictedReserved({*stranded, allocated, heap.granularity()})
+  on.chooser.foresee(stranded ? PredictedReserved({*stranded, allocated, heap.view().granularity()})
                               : PredictedReserved());
 }
 
@@ -88,7 +88,7 @@ PolicyDecision BudgetPolicy::on_saved(const OfferedStorage& storage, TagStepStat
   decision.offload = action == Action::kOffload;
   decision.recompute = action == Action::kRecompute;
   // It is offloaded after all if the budget turns out to have no room for it.
-  decision.waits = action == Action::kKeep && !storage.device.heap().budget().zero();
+  decision.waits = action == Action::kKeep && !storage.device.heap().limits().budget().zero();
   if (!decision.recompute) step.offloadable += storage.size;
   decision.known = chooser.planned();
   decision.recording = chooser.recording();
@@ -112,8 +112,8 @@ std::vector<BudgetMiss> BudgetPolicy::on_backward_end() {
     on.device->step_recording().end();
     AllocationCurve& curve = on.device->curve();
     curve.begin_optimizer_phase();
-    on.device->heap().begin_optimizer_phase();
-    on.reserved = on.device->heap().most_reserved();
+    on.device->heap().placement().begin_optimizer_phase();
+    on.reserved = on.device->heap().placement().most_reserved();
     on.chooser.reserved(on.reserved, fewest_reserved(*on.device));
     if (!on.chooser.exceeds(curve.peak())) continue;
     if (const auto missing = on.chooser.shortage(curve.so_far()))
@@ -133,7 +133,7 @@ std::vector<BudgetMiss> BudgetPolicy::on_end(bool whole, bool optimized) {
     } else {
       on.device->step_recording().stop();
       on.device->curve().end(optimized);
-      on.device->heap().take_plan_shortfall();
+      on.device->heap().placement().take_plan_shortfall();
       on.chooser.abandon_step();
     }
   }
@@ -145,7 +145,7 @@ std::optional<BudgetMiss> BudgetPolicy::end(OnDevice& on, bool optimized) {
   const StepCurve curve = on.device->curve().end(optimized);
   read_memory(*on.device, on.chooser);
   // Without an optimizer step, events after the backward pass do not belong to the step.
-  on.chooser.reserved(optimized ? on.device->heap().most_reserved() : on.reserved,
+  on.chooser.reserved(optimized ? on.device->heap().placement().most_reserved() : on.reserved,
                       fewest_reserved(*on.device));
   const auto excess = on.chooser.excess(curve);
   if (const auto missing = on.chooser.end_step(curve, optimized)) return miss(on, *missing);

@@ -74,7 +74,7 @@ bool StepSession::end(StepEnd reason) {
   if (optimized) {
     advance(StepEvent::kStepped);
     for (DeviceRuntime* const device : devices_.made())
-      device->heap().end_step();
+      device->heap().placement().end_step();
     diagnose();
   }
   if (shape) fit_host_memory(*shape);

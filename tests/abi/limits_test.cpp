@@ -89,7 +89,7 @@ TEST_F(LimitsTest, WhatIsNoLimitIsRefusedWithTheRange) {
   EXPECT_EQ(spillway_set_limit(0, SPILLWAY_LIMIT_HARD, kDevice + 1), SPILLWAY_INVALID_ARGUMENT);
   EXPECT_NE(std::string(spillway_last_error()).find(std::to_string(kDevice)), std::string::npos)
       << spillway_last_error();
-  EXPECT_EQ(Runtime::instance().device(DeviceId{0}).value()->heap().limit(), Bytes{});
+  EXPECT_EQ(Runtime::instance().device(DeviceId{0}).value()->heap().limits().limit(), Bytes{});
 }
 
 TEST_F(LimitsTest, OfTheFractionAndTheLimitTheSmallerCounts) {
@@ -97,10 +97,10 @@ TEST_F(LimitsTest, OfTheFractionAndTheLimitTheSmallerCounts) {
   DeviceRuntime& device = *Runtime::instance().device(DeviceId{0}).value();
   ASSERT_TRUE(device.set_limit(Limit::kFraction, Bytes{8 * kMiB}).ok());
   ASSERT_TRUE(device.set_limit(Limit::kAbsolute, Bytes{16 * kMiB}).ok());
-  EXPECT_EQ(device.heap().limit(), Bytes{8 * kMiB});
+  EXPECT_EQ(device.heap().limits().limit(), Bytes{8 * kMiB});
 
   ASSERT_TRUE(device.set_limit(Limit::kFraction, Bytes{}).ok());
-  EXPECT_EQ(device.heap().limit(), Bytes{16 * kMiB});
+  EXPECT_EQ(device.heap().limits().limit(), Bytes{16 * kMiB});
   EXPECT_EQ(device.limit(Limit::kFraction), Bytes{});
   EXPECT_EQ(device.limit(Limit::kAbsolute), Bytes{16 * kMiB});
 }

@@ -128,7 +128,7 @@ TEST_F(RuntimePauseTest, ASizeNearTheEndOfNumbersIsOutOfMemoryAndPausesNothing) 
 
 TEST_F(RuntimePauseTest, WhatWasPausedNeedlesslyIsFetched) {
   ASSERT_TRUE(runtime_.pauses().evictable().allow("optimizer").ok());
-  devices_[0]->heap().set_limit(kSize + kSize);
+  devices_[0]->heap().limits().set_limit(kSize + kSize);
   // The chunks of what is paused stay.
   ASSERT_EQ(spillway_emulator_fault("cuMemUnmap:1+=1"), nullptr);
 
@@ -142,7 +142,7 @@ TEST_F(RuntimePauseTest, WhatWasPausedNeedlesslyIsFetched) {
 TEST_F(RuntimePauseTest, AResumeMakesNoRoomWithMemoryUnderItsOwnTag) {
   ASSERT_TRUE(runtime_.pauses().evictable().allow("optimizer").ok());
   ASSERT_TRUE(runtime_.pauses().pause({{"optimizer"}}).ok());
-  devices_[0]->heap().set_limit(kSize);
+  devices_[0]->heap().limits().set_limit(kSize);
   const TagScope scope(tag_);
   const auto later = devices_[0]->allocate(kSize, kStream).value();
 
@@ -156,7 +156,7 @@ TEST_F(RuntimePauseTest, AResumeMakesNoRoomWithMemoryUnderItsOwnTag) {
 TEST_F(RuntimePauseTest, AResumeMakesRoomWithMemoryUnderAnotherTag) {
   ASSERT_TRUE(runtime_.pauses().evictable().allow("cache").ok());
   ASSERT_TRUE(runtime_.pauses().pause({{"optimizer"}}).ok());
-  devices_[0]->heap().set_limit(kSize);
+  devices_[0]->heap().limits().set_limit(kSize);
   const TagScope scope(intern_tag("cache"));
   const auto cache = devices_[0]->allocate(kSize, kStream).value();
 

@@ -12,8 +12,8 @@ class PressureTest : public RuntimeTest {
  protected:
   void SetUp() override {
     device_ = runtime_->device(DeviceId{0}).value();
-    device_->heap().set_target(8_MiB);
-    device_->heap().set_budget(8_MiB);
+    device_->heap().placement().set_target(8_MiB);
+    device_->heap().limits().set_budget(8_MiB);
     for (int block = 0; block < 3; ++block)
       reclaimable().push_back(allocate(2_MiB).value());
     DeviceRuntime::set_reclaimer([](DeviceRuntime& device, Bytes) {
@@ -41,7 +41,7 @@ class PressureTest : public RuntimeTest {
     allocated_.push_back(block.value());
   }
 
-  [[nodiscard]] Bytes reserved() const { return device_->heap().reserved(); }
+  [[nodiscard]] Bytes reserved() const { return device_->heap().view().reserved(); }
 
   static std::vector<driver::DevicePtr>& reclaimable() {
     static std::vector<driver::DevicePtr> blocks;
@@ -88,7 +88,7 @@ TEST_F(PressureTest, AnOptionalAllocationNeitherReclaimsNorExceeds) {
 
 TEST_F(PressureTest, WhereTheDeviceHasNoMemoryWhatCanGoGoesToo) {
   ASSERT_TRUE(device_->set_limit(DeviceRuntime::Limit::kAbsolute, 6_MiB).ok());
-  device_->heap().set_budget({});
+  device_->heap().limits().set_budget({});
 
   keep(allocate(2_MiB));
 

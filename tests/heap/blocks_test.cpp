@@ -139,7 +139,7 @@ TEST_F(HeapBlocksTest, SegmentsShowEveryBlockInOrder) {
   const auto second = allocate(4_MiB);
   free(first);
 
-  const auto segments = heap_->segments();
+  const auto segments = heap_->view().segments();
 
   ASSERT_EQ(segments.size(), 1U);
   EXPECT_EQ(segments[0].at, first);

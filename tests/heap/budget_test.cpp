@@ -13,19 +13,19 @@ class HeapBudgetTest : public HeapTest {
 };
 
 TEST_F(HeapBudgetTest, ARequestBeyondTheBudgetFailsAndReservesNothing) {
-  heap_->set_budget(8_MiB);
+  heap_->limits().set_budget(8_MiB);
   allocate(6_MiB);
 
   EXPECT_EQ(request(4_MiB).status().code(), Code::kOutOfDeviceMemory);
-  EXPECT_TRUE(heap_->would_exceed_budget(4_MiB));
+  EXPECT_TRUE(heap_->limits().would_exceed_budget(4_MiB));
   EXPECT_EQ(heap_->stats().reserved, 6_MiB);
   EXPECT_EQ(heap_->stats().out_of_memory, 0U);  // its caller can still make room
-  EXPECT_FALSE(heap_->would_exceed_budget(2_MiB));
+  EXPECT_FALSE(heap_->limits().would_exceed_budget(2_MiB));
   allocate(2_MiB);
 }
 
 TEST_F(HeapBudgetTest, CachedMemoryIsReleasedBeforeARequestFails) {
-  heap_->set_budget(8_MiB);
+  heap_->limits().set_budget(8_MiB);
   free(allocate(6_MiB));
 
   allocate(8_MiB);
@@ -34,45 +34,45 @@ TEST_F(HeapBudgetTest, CachedMemoryIsReleasedBeforeARequestFails) {
 }
 
 TEST_F(HeapBudgetTest, TheBudgetIsExceededByAtMostTheRequest) {
-  heap_->set_budget(8_MiB);
+  heap_->limits().set_budget(8_MiB);
   allocate(6_MiB);
 
-  heap_->exceed_budget(3_MiB);
+  heap_->limits().exceed_budget(3_MiB);
 
   allocate(3_MiB);  // two pages
   EXPECT_EQ(heap_->stats().reserved, 10_MiB);
-  EXPECT_TRUE(heap_->would_exceed_budget(2_MiB));
-  heap_->set_budget(8_MiB);
-  EXPECT_TRUE(heap_->would_exceed_budget(2_MiB));
+  EXPECT_TRUE(heap_->limits().would_exceed_budget(2_MiB));
+  heap_->limits().set_budget(8_MiB);
+  EXPECT_TRUE(heap_->limits().would_exceed_budget(2_MiB));
 }
 
 TEST_F(HeapBudgetTest, CachedMemoryBeyondTheBudgetIsReleasedWhenItIsSet) {
   free(allocate(12_MiB));
 
-  heap_->set_budget(8_MiB);
+  heap_->limits().set_budget(8_MiB);
 
   EXPECT_EQ(heap_->stats().reserved, 0_B);
 }
 
 TEST_F(HeapBudgetTest, ARequestBeyondTheLimitDoesNotExceedTheBudget) {
-  heap_->set_budget(8_MiB);
-  heap_->set_limit(4_MiB);
+  heap_->limits().set_budget(8_MiB);
+  heap_->limits().set_limit(4_MiB);
   allocate(4_MiB);
 
   EXPECT_FALSE(request(6_MiB).ok());
-  EXPECT_FALSE(heap_->would_exceed_budget(6_MiB));
+  EXPECT_FALSE(heap_->limits().would_exceed_budget(6_MiB));
   EXPECT_EQ(heap_->stats().out_of_memory, 1U);
 }
 
 TEST_F(HeapBudgetTest, TheBudgetEndsWithAStepThatSetsNone) {
-  heap_->set_target(8_MiB);
-  heap_->set_budget(8_MiB);
-  heap_->end_step();
-  EXPECT_EQ(heap_->budget(), 8_MiB);
+  heap_->placement().set_target(8_MiB);
+  heap_->limits().set_budget(8_MiB);
+  heap_->placement().end_step();
+  EXPECT_EQ(heap_->limits().budget(), 8_MiB);
 
-  heap_->end_step();
+  heap_->placement().end_step();
 
-  EXPECT_EQ(heap_->budget(), 0_B);
+  EXPECT_EQ(heap_->limits().budget(), 0_B);
   allocate(16_MiB);
 }
 
@@ -80,12 +80,12 @@ TEST_F(HeapBudgetTest, ARestoreExceedsTheBudgetByTheRestoredBytesOnly) {
   const driver::DevicePtr block = allocate(6_MiB);
   ASSERT_TRUE(heap_->evict(std::vector{block}).ok());
   allocate(6_MiB);
-  heap_->set_budget(8_MiB);
+  heap_->limits().set_budget(8_MiB);
 
   ASSERT_TRUE(heap_->restore(std::vector{block}).ok());
 
   EXPECT_EQ(heap_->stats().reserved, 12_MiB);
-  EXPECT_EQ(heap_->budget(), 12_MiB);
+  EXPECT_EQ(heap_->limits().budget(), 12_MiB);
   EXPECT_EQ(request(4_MiB).status().code(), Code::kOutOfDeviceMemory);
 }
 

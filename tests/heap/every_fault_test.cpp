@@ -58,7 +58,7 @@ class EveryFaultTest : public HeapTest, public testing::WithParamInterface<const
     heap_->free(small);
     heap_->trim_sync();
     const auto fifth = ask(200_MiB, side_);
-    EXPECT_EQ(heap_->check(), "");
+    EXPECT_EQ(heap_->view().check(), "");
     for (const driver::DevicePtr block : {third, fourth, fifth})
       heap_->free(block);
   }
@@ -85,7 +85,7 @@ TEST_P(EveryFaultTest, EachFaultIsATypedErrorWithCorrectAccountingAndNoLeak) {
     reached = spillway_emulator_count(name.c_str()) - calls >= static_cast<std::uint64_t>(n);
     spillway_emulator_fault(nullptr);
 
-    EXPECT_EQ(heap_->check(), "") << spec;
+    EXPECT_EQ(heap_->view().check(), "") << spec;
     scenario();
     heap_->trim_sync();
     EXPECT_EQ(heap_->stats().allocated, 0_B) << spec;

@@ -15,7 +15,7 @@ class HeapEvictTest : public HeapTest {
   Bytes evict(std::vector<driver::DevicePtr> blocks) {
     const auto back = heap_->evict(blocks);
     EXPECT_TRUE(back.ok()) << back.status().message();
-    EXPECT_EQ(heap_->check(), "");
+    EXPECT_EQ(heap_->view().check(), "");
     return back.value();
   }
 
@@ -34,7 +34,7 @@ class HeapEvictTest : public HeapTest {
 
   Status restore(std::vector<driver::DevicePtr> blocks) {
     Status status = heap_->restore(blocks);
-    EXPECT_EQ(heap_->check(), "");
+    EXPECT_EQ(heap_->view().check(), "");
     return status;
   }
 };
@@ -129,7 +129,7 @@ TEST_F(HeapEvictTest, AFreedEvictedBlockLeavesRoomForGrowth) {
   static_cast<void>(allocate(2_MiB));
   evict({block});
   free(block);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 
   EXPECT_EQ(heap_->stats().reserved, 2_MiB);
   EXPECT_EQ(heap_->stats().evicted, 0_B);
@@ -141,7 +141,7 @@ TEST_F(HeapEvictTest, AFreedEvictedBlockLeavesTheMemoryItStillSharesFree) {
   const auto second = allocate(1_MiB);
   evict({first});
   free(first);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 
   EXPECT_EQ(heap_->stats().reserved, 2_MiB);
   EXPECT_EQ(heap_->stats().cached, 1_MiB);
@@ -155,13 +155,13 @@ TEST_F(HeapEvictTest, FreedEvictedNeighboursLeaveOneGap) {
   const auto third = allocate(2_MiB);
   evict({first, second, third});
   free(first);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
   free(third);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
   free(second);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 
-  EXPECT_EQ(heap_->segments().size(), 0U);
+  EXPECT_EQ(heap_->view().segments().size(), 0U);
   EXPECT_EQ(allocate(16_MiB), first);
 }
 
@@ -188,12 +188,12 @@ TEST_F(HeapEvictTest, IfNotAllBlocksCanBeRestoredNoneIs) {
   const auto first = allocate(4_MiB, main_);
   const auto second = allocate(4_MiB, side_);
   evict({first, second});
-  heap_->set_limit(6_MiB);
+  heap_->limits().set_limit(6_MiB);
 
   EXPECT_EQ(restore({first, second}).code(), Code::kOutOfDeviceMemory);
   EXPECT_EQ(heap_->stats().reserved, 0_B);
   EXPECT_EQ(heap_->stats().evicted, 8_MiB);
-  heap_->set_limit(0_B);
+  heap_->limits().set_limit(0_B);
   EXPECT_TRUE(restore({first, second}).ok());
 }
 

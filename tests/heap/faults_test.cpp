@@ -22,7 +22,7 @@ class HeapFaultsTest : public HeapTest {
 
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.status().code(), code);
-    EXPECT_EQ(heap_->check(), "");
+    EXPECT_EQ(heap_->view().check(), "");
     EXPECT_EQ(heap_->stats().reserved, before.reserved);
     EXPECT_EQ(heap_->stats().allocated, before.allocated);
     EXPECT_EQ(heap_->stats().driver_allocations, before.driver_allocations);
@@ -113,7 +113,7 @@ TEST_F(HeapFaultsTest, MemoryThatTheDriverDoesNotReleaseCountsAsReserved) {
 
   EXPECT_EQ(heap_->stats().reserved.count(), spillway_emulator_used(0) - used);
   EXPECT_EQ(heap_->stats().reserved, 2_MiB);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
   EXPECT_NE(allocate(4_MiB), driver::DevicePtr{});
   EXPECT_EQ(heap_->stats().reserved, 6_MiB);
 }
@@ -135,7 +135,7 @@ TEST_F(HeapFaultsTest, AMappingThatCannotBeUndoneIsCountedAndNotUsed) {
   ASSERT_FALSE(heap_->allocate(2_MiB, main_, TagId::kUntagged).ok());
 
   EXPECT_EQ(heap_->stats().reserved, 2_MiB);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
   EXPECT_NE(allocate(2_MiB), driver::DevicePtr{});
   EXPECT_EQ(heap_->stats().reserved, 4_MiB);
 }

@@ -58,7 +58,7 @@ class HeapTest : public testing::Test {
 
   void TearDown() override {
     if (heap_ == nullptr) return;  // SetUp has failed with a message
-    EXPECT_EQ(heap_->check(), "");
+    EXPECT_EQ(heap_->view().check(), "");
     for (const CUstream stream : streams_)
       table_.StreamSynchronize(stream);
     for (const driver::DevicePtr at : allocated_)

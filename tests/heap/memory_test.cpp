@@ -59,7 +59,7 @@ TEST_F(HeapMemoryTest, ASizeNearTwoToThe64IsOutOfMemory) {
 }
 
 TEST_F(HeapMemoryTest, TheLimitCapsReservedMemory) {
-  heap_->set_limit(10_MiB);
+  heap_->limits().set_limit(10_MiB);
   const auto first = allocate(8_MiB);
 
   const auto refused = heap_->allocate(4_MiB, main_, TagId::kUntagged);
@@ -73,7 +73,7 @@ TEST_F(HeapMemoryTest, TheLimitCapsReservedMemory) {
 }
 
 TEST_F(HeapMemoryTest, CachedMemoryIsReleasedBeforeTheSoftLimitIsPassed) {
-  heap_->set_soft_limit(10_MiB);
+  heap_->limits().set_soft_limit(10_MiB);
   free(allocate(8_MiB, side_));
   static_cast<void>(allocate(4_MiB, main_));
 
@@ -86,18 +86,18 @@ TEST_F(HeapMemoryTest, ACachedBlockServesBeyondTheSoftLimitWithoutATrim) {
   const auto block = allocate(8_MiB);
   heap_->add_fence(block, stuck_fence());
   free(block);
-  heap_->set_soft_limit(1_MiB);
+  heap_->limits().set_soft_limit(1_MiB);
 
   EXPECT_EQ(allocate(8_MiB), block);
   EXPECT_EQ(heap_->stats().driver_releases, 0U);
 }
 
 TEST_F(HeapMemoryTest, RemovingTheLimitLetsTheHeapGrow) {
-  heap_->set_limit(10_MiB);
-  heap_->set_limit(0_B);
+  heap_->limits().set_limit(10_MiB);
+  heap_->limits().set_limit(0_B);
 
   EXPECT_NE(allocate(20_MiB), driver::DevicePtr{});
-  EXPECT_EQ(heap_->limit(), 0_B);
+  EXPECT_EQ(heap_->limits().limit(), 0_B);
 }
 
 TEST_F(HeapMemoryTest, TrimReleasesAllFreeMemory) {
@@ -141,11 +141,11 @@ TEST_F(HeapMemoryTest, AGapThatTrimLeftIsMappedAgain) {
   const auto last = allocate(4_MiB);
   free(middle);
   EXPECT_EQ(heap_->trim_sync(), 6_MiB);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 
-  EXPECT_EQ(heap_->segments().size(), 2U);
+  EXPECT_EQ(heap_->view().segments().size(), 2U);
   EXPECT_EQ(allocate(6_MiB), middle);
-  EXPECT_EQ(heap_->segments().size(), 1U);
+  EXPECT_EQ(heap_->view().segments().size(), 1U);
   EXPECT_EQ(heap_->find(first).size + heap_->find(last).size, 8_MiB);
 }
 
@@ -265,7 +265,7 @@ TEST_F(HeapMemoryTest, ResetPeaksBeginAtThePresentBytes) {
   static_cast<void>(allocate(2_MiB));
   offloaded = 333;
 
-  heap_->reset_peaks();
+  heap_->view().reset_peaks();
 
   EXPECT_EQ(heap_->stats().allocated_peak, 2_MiB);
   EXPECT_EQ(heap_->stats().reserved_peak, 8_MiB);

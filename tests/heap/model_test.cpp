@@ -119,9 +119,9 @@ class HeapModelTest : public HeapTest {
     } else if (action < 9'990) {
       restore();
     } else if (action < 9'995) {
-      heap_->set_limit(random_() % 2 == 0 ? 0_B : 120_MiB);
+      heap_->limits().set_limit(random_() % 2 == 0 ? 0_B : 120_MiB);
     } else if (action < 9'997) {
-      heap_->set_target(random_() % 2 == 0 ? 0_B : 100_MiB);
+      heap_->placement().set_target(random_() % 2 == 0 ? 0_B : 100_MiB);
     } else {
       heap_->trim_sync();
     }
@@ -263,14 +263,14 @@ class HeapModelTest : public HeapTest {
     ASSERT_EQ(stats.allocated, allocated_bytes) << where();
     ASSERT_EQ(stats.allocated_blocks, blocks_.size()) << where();
     ASSERT_EQ(stats.evicted, evicted) << where();
-    for (const HeapTagInfo& info : heap_->tags()) {
+    for (const HeapTagInfo& info : heap_->view().tags()) {
       const HeapTagInfo& expected = tags[info.tag];
       ASSERT_EQ(info.allocated, expected.allocated) << where();
       ASSERT_EQ(info.requested, expected.requested) << where();
       ASSERT_EQ(info.blocks, expected.blocks) << where();
       ASSERT_GE(info.allocated_peak, info.allocated) << where();
     }
-    ASSERT_EQ(heap_->check(), "") << where();
+    ASSERT_EQ(heap_->view().check(), "") << where();
   }
 
   [[nodiscard]] std::string where() const {
@@ -298,14 +298,14 @@ TEST_F(HeapModelTest, TheHeapMatchesTheModelInRandomCalls) {
   EXPECT_GT(refused_, 0U);
 
   Unreliable::on = false;
-  heap_->set_limit(0_B);
+  heap_->limits().set_limit(0_B);
   while (!blocks_.empty() && !HasFatalFailure())
     remove();
   heap_->release_pool(PoolId{1});
   heap_->release_pool(PoolId{2});
   heap_->trim_sync();
-  EXPECT_EQ(heap_->stats().reserved, 0_B) << where() << "; " << heap_->report();
-  EXPECT_EQ(heap_->check(), "") << where();
+  EXPECT_EQ(heap_->stats().reserved, 0_B) << where() << "; " << heap_->view().report();
+  EXPECT_EQ(heap_->view().check(), "") << where();
 }
 
 /// The same with steps that mostly repeat, on a heap that replays them. Where memory runs out, a
@@ -328,20 +328,20 @@ class HeapModelStepsTest : public HeapModelTest {
       Unreliable::on = random_() % 40 == 0;
       step(random_() % 16 == 0 ? random_() : usual,
            std::uint64_t{random_() % 6 == 0 ? 24U : 1U << 20U});
-      heap_->end_step();
+      heap_->placement().end_step();
       if (random_() % 8 == 0) expect_accounting();
     }
     Unreliable::on = false;
     replayed_ += heap_->stats().plan_replayed;
     differed_ += heap_->stats().plan_mismatches;
-    heap_->set_limit(0_B);
+    heap_->limits().set_limit(0_B);
     while (!blocks_.empty() && !HasFatalFailure())
       remove();
     heap_->release_pool(PoolId{1});
     heap_->release_pool(PoolId{2});
     heap_->trim_sync();
-    ASSERT_EQ(heap_->stats().reserved, 0_B) << where() << "; " << heap_->report();
-    ASSERT_EQ(heap_->check(), "") << where();
+    ASSERT_EQ(heap_->stats().reserved, 0_B) << where() << "; " << heap_->view().report();
+    ASSERT_EQ(heap_->view().check(), "") << where();
   }
 
   /// What `seed` makes of it, with any other call in between every `odd` ones or so.

@@ -56,7 +56,7 @@ class HeapModelThreadsTest : public HeapTest {
   }
 
   void expect_right_accounting() {
-    EXPECT_EQ(heap_->check(), "");
+    EXPECT_EQ(heap_->view().check(), "");
     {
       const Lock lock(mutex_);
       for (const Owned& left : shared_)
@@ -64,7 +64,7 @@ class HeapModelThreadsTest : public HeapTest {
     }
     EXPECT_EQ(heap_->stats().allocated_blocks, 0U);
     EXPECT_EQ(heap_->stats().allocated, 0_B);
-    for (const HeapTagInfo& tag : heap_->tags())
+    for (const HeapTagInfo& tag : heap_->view().tags())
       EXPECT_EQ(tag.allocated, 0_B);
     heap_->trim_sync();
     EXPECT_EQ(heap_->stats().reserved, 0_B);
@@ -129,7 +129,7 @@ TEST_F(HeapModelThreadsTest, ThreadsAroundAPlannedStepLeaveTheAccountingCorrect)
     if (round % 64 == 63) mine.back() = swap(0, mine.back());
     for (const Owned& block : mine)
       EXPECT_TRUE(heap_->free(block.at));
-    heap_->end_step();
+    heap_->placement().end_step();
   }
   for (std::thread& thread : threads)
     thread.join();

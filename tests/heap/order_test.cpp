@@ -198,7 +198,7 @@ TEST_F(HeapOrderTest, AnotherStreamThatUsedAPlannedBlockSeesTheOldBytes) {
   for (int i = 0; i < 2; ++i) {
     for (int request = 0; request < 2; ++request)
       free(allocate(Bytes{kSize}));
-    heap_->end_step();
+    heap_->placement().end_step();
   }
   block_ = allocate(Bytes{kSize});
   ASSERT_EQ(heap_->stats().plan_replayed, 1U);
@@ -210,7 +210,7 @@ TEST_F(HeapOrderTest, AnotherStreamThatUsedAPlannedBlockSeesTheOldBytes) {
   write(*new_);
   EXPECT_EQ(block_, planned);
   free(block_);
-  heap_->end_step();
+  heap_->placement().end_step();
   block_ = allocate(Bytes{kSize});
   write(*new_);
   for (const driver::Stream stream : {main_, side_})

@@ -33,7 +33,7 @@ class PlanReplayTest : public HeapTest {
     const auto c = allocate(5_MiB);
     free(b);
     free(c);
-    heap_->end_step();
+    heap_->placement().end_step();
     return {a, b, c};
   }
 
@@ -58,7 +58,7 @@ TEST_F(PlanReplayTest, TheSameStepGetsTheSameAddressesFromThePlan) {
   EXPECT_EQ(third, fourth);
   EXPECT_EQ(replayed(), 6U);
   EXPECT_EQ(mismatches(), 0U);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 }
 
 TEST_F(PlanReplayTest, WithoutTheOptionNothingIsReplayed) {
@@ -115,7 +115,7 @@ TEST_F(PlanReplayTest, AStepWithMoreRequestsIsCountedAndServed) {
   free(allocate(64_KiB));
   free(allocate(5_MiB));
   const auto more = allocate(1_MiB);
-  heap_->end_step();
+  heap_->placement().end_step();
 
   EXPECT_NE(more, driver::DevicePtr{});
   EXPECT_EQ(mismatches(), 1U);
@@ -124,15 +124,15 @@ TEST_F(PlanReplayTest, AStepWithMoreRequestsIsCountedAndServed) {
 TEST_F(PlanReplayTest, AStepWithFewerRequestsIsCounted) {
   learn();
   free(allocate(3_MiB));
-  heap_->end_step();
+  heap_->placement().end_step();
 
   EXPECT_EQ(mismatches(), 1U);
 }
 
 TEST_F(PlanReplayTest, AStepWithoutRequestsIsNoStep) {
   learn();
-  heap_->end_step();
-  heap_->end_step();
+  heap_->placement().end_step();
+  heap_->placement().end_step();
 
   EXPECT_EQ(mismatches(), 0U);
   step();
@@ -161,14 +161,14 @@ TEST_F(PlanReplayTest, ABlockThatOutlivesItsStepKeepsItsAddressUntilItIsFreed) {
   free(allocate(64_KiB));
   const auto kept = allocate(5_MiB);
   ASSERT_EQ(kept, planned[2]);
-  heap_->end_step();
+  heap_->placement().end_step();
 
   const Addresses beside = step();
   EXPECT_EQ(std::count(beside.begin(), beside.end(), kept), 0);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
   EXPECT_EQ(mismatches(), 1U);
   free(kept);
-  heap_->end_step();
+  heap_->placement().end_step();
 
   EXPECT_EQ(step(), planned);
 }
@@ -182,7 +182,7 @@ TEST_F(PlanReplayTest, BlocksThatAlwaysOutliveTheirStepAreNotPlanned) {
     for (const driver::DevicePtr at : last)
       free(at);
     last = {loss};
-    heap_->end_step();
+    heap_->placement().end_step();
   };
   for (int i = 0; i < 6; ++i)
     step_with_loss();
@@ -198,7 +198,7 @@ TEST_F(PlanReplayTest, BlocksUsedByAnotherStreamAreNotPlanned) {
     heap_->record_use(a, side_);
     free(a);
     free(b);
-    heap_->end_step();
+    heap_->placement().end_step();
   }
 
   EXPECT_EQ(replayed(), 2U);
@@ -218,7 +218,7 @@ TEST_F(PlanReplayTest, ReuseOfAnAddressThatAnotherStreamStillUsesWaits) {
   EXPECT_EQ(heap_->stats().fence_waits, waits + 1);
   EXPECT_EQ(heap_->stats().pending, 0_B);
   EXPECT_EQ(mismatches(), 0U);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 }
 
 TEST_F(PlanReplayTest, AnAddressIsReusedWhenItsOtherUsesHavePassed) {
@@ -226,7 +226,7 @@ TEST_F(PlanReplayTest, AnAddressIsReusedWhenItsOtherUsesHavePassed) {
   const auto a = allocate(3_MiB);
   heap_->add_fence(a, passed_fence());
   free(a);
-  heap_->end_step();
+  heap_->placement().end_step();
 
   EXPECT_EQ(step()[0], a);
   EXPECT_EQ(heap_->stats().pending, 0_B);
@@ -239,7 +239,7 @@ TEST_F(PlanReplayTest, OtherStreamsAreServedByTheHeap) {
   free(a);
   free(allocate(64_KiB));
   free(allocate(5_MiB));
-  heap_->end_step();
+  heap_->placement().end_step();
 
   EXPECT_EQ(heap_->find(other).stream, side_.handle());
   EXPECT_EQ(replayed(), 3U);
@@ -252,10 +252,10 @@ TEST_F(PlanReplayTest, PlannedBlocksAreAllocatedBlocksInEveryList) {
 
   EXPECT_EQ(heap_->find(a + 1_MiB).at, a);
   EXPECT_TRUE(heap_->retag(a, TagId{6}));
-  ASSERT_EQ(heap_->blocks_of(TagId{6}).size(), 1U);
-  EXPECT_EQ(heap_->blocks_of(TagId{6})[0].at, a);
-  ASSERT_EQ(heap_->segments().size(), 1U);
-  EXPECT_EQ(heap_->segments()[0].size, 6_MiB);
+  ASSERT_EQ(heap_->view().blocks_of(TagId{6}).size(), 1U);
+  EXPECT_EQ(heap_->view().blocks_of(TagId{6})[0].at, a);
+  ASSERT_EQ(heap_->view().segments().size(), 1U);
+  EXPECT_EQ(heap_->view().segments()[0].size, 6_MiB);
   EXPECT_EQ(heap_->stats().allocated, 3_MiB);
   EXPECT_EQ(heap_->stats().cached, 3_MiB);
   EXPECT_EQ(heap_->stats().stranded, 1_MiB);
@@ -274,7 +274,7 @@ TEST_F(PlanReplayTest, AnEvictedPlannedBlockKeepsItsMemory) {
   EXPECT_EQ(heap_->reclaimable(tags), 0_B);
   EXPECT_EQ(heap_->evict(blocks).value(), 0_B);
   EXPECT_EQ(heap_->stats().evicted, 3_MiB);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
   EXPECT_TRUE(heap_->restore(blocks).ok());
   EXPECT_EQ(heap_->stats().evicted, 0_B);
   ASSERT_TRUE(heap_->evict(blocks).ok());
@@ -313,7 +313,7 @@ TEST_F(PlanReplayTest, ATrimKeepsThePagesOfPlannedBlocks) {
   heap_->trim_sync();
 
   EXPECT_EQ(heap_->stats().reserved, 2_MiB);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
   std::memset(kept.raw(), 1, (64_KiB).count());
 }
 
@@ -333,7 +333,7 @@ TEST_F(PlanReplayTest, ThreeOtherStepsEndThePlanAndAnotherIsMade) {
 
 TEST_F(PlanReplayTest, IfMemoryIsShortThePlansMemoryServesOtherRequests) {
   learn();
-  heap_->set_limit(8_MiB);
+  heap_->limits().set_limit(8_MiB);
   const auto large = allocate(7_MiB);
 
   EXPECT_NE(large, driver::DevicePtr{});
@@ -346,18 +346,18 @@ TEST_F(PlanReplayTest, IfMemoryIsShortThePlansMemoryServesOtherRequests) {
 
 TEST_F(PlanReplayTest, APlanThatHasNoMemoryIsLeftOut) {
   step();
-  heap_->set_limit(4_MiB);
+  heap_->limits().set_limit(4_MiB);
   heap_->trim_sync();
   const auto a = heap_->allocate(3_MiB, main_, TagId::kUntagged);
   ASSERT_TRUE(a.ok());
   heap_->free(a.value());
-  heap_->set_limit(0_B);
+  heap_->limits().set_limit(0_B);
   const Fault<&driver::Api::MemCreate> fault(table_, 4, CUDA_ERROR_OUT_OF_MEMORY);
   step();
   step();
   step();
 
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 }
 
 TEST_F(PlanReplayTest, StatisticsReadInAPlannedStepAreCurrent) {
@@ -372,13 +372,13 @@ TEST_F(PlanReplayTest, StatisticsReadInAPlannedStepAreCurrent) {
   EXPECT_EQ(heap_->stats().allocated_blocks, 1U);
   EXPECT_EQ(heap_->stats().allocations, before.allocations + 2);
   EXPECT_EQ(heap_->stats().frees, before.frees + 1);
-  ASSERT_EQ(heap_->tags().size(), 1U);
-  EXPECT_EQ(heap_->tags()[0].requested, 64_KiB);
+  ASSERT_EQ(heap_->view().tags().size(), 1U);
+  EXPECT_EQ(heap_->view().tags()[0].requested, 64_KiB);
   EXPECT_EQ(heap_->find(b + 1_KiB).at, b);
   const auto c = allocate(5_MiB);
   free(b);
   free(c);
-  heap_->end_step();
+  heap_->placement().end_step();
   EXPECT_EQ(replayed(), 3U);
   EXPECT_EQ(mismatches(), 0U);
   EXPECT_EQ(step(), (Addresses{a, b, c}));
@@ -392,11 +392,11 @@ TEST_F(PlanReplayTest, PeaksIncludeTheBytesOfOtherStreams) {
     free(side);
     const auto b = allocate(4_MiB);
     free(b);
-    heap_->end_step();
+    heap_->placement().end_step();
   };
   for (int i = 0; i < 2; ++i)
     step_beside();
-  heap_->reset_peaks();
+  heap_->view().reset_peaks();
   step_beside();
 
   EXPECT_EQ(replayed(), 2U);
@@ -408,11 +408,11 @@ TEST_F(PlanReplayTest, PeaksExcludeBytesFreedBeforeOtherStreamsAllocate) {
   const auto step_before = [&] {
     free(allocate(3_MiB));
     free(allocate(2_MiB, side_));
-    heap_->end_step();
+    heap_->placement().end_step();
   };
   for (int i = 0; i < 2; ++i)
     step_before();
-  heap_->reset_peaks();
+  heap_->view().reset_peaks();
   step_before();
 
   EXPECT_EQ(replayed(), 1U);
@@ -421,23 +421,23 @@ TEST_F(PlanReplayTest, PeaksExcludeBytesFreedBeforeOtherStreamsAllocate) {
 
 TEST_F(PlanReplayTest, ThePeakOfAPlannedStepIncludesPersistentMemory) {
   const auto stays = allocate(1_MiB, main_, TagId{5});
-  heap_->end_step();
+  heap_->placement().end_step();
   const auto step_of_tag = [&] {
     free(allocate(3_MiB, main_, TagId{5}));
     free(allocate(2_MiB, main_, TagId{6}));
-    heap_->end_step();
+    heap_->placement().end_step();
   };
   for (int i = 0; i < 2; ++i)
     step_of_tag();
-  heap_->reset_peaks();
+  heap_->view().reset_peaks();
   step_of_tag();
 
   EXPECT_EQ(replayed(), 2U);
   EXPECT_EQ(heap_->stats().allocated_peak, 4_MiB);
   EXPECT_EQ(heap_->stats().requested_peak, 4_MiB);
-  ASSERT_EQ(heap_->tags().size(), 2U);
-  EXPECT_EQ(heap_->tags()[0].allocated_peak, 4_MiB);
-  EXPECT_EQ(heap_->tags()[1].allocated_peak, 2_MiB);
+  ASSERT_EQ(heap_->view().tags().size(), 2U);
+  EXPECT_EQ(heap_->view().tags()[0].allocated_peak, 4_MiB);
+  EXPECT_EQ(heap_->view().tags()[1].allocated_peak, 2_MiB);
   free(stays);
 }
 
@@ -450,7 +450,7 @@ TEST_F(PlanReplayTest, FreesInAnotherOrderKeepTheAddresses) {
   const auto c = allocate(5_MiB);
   free(c);
   free(b);
-  heap_->end_step();
+  heap_->placement().end_step();
 
   EXPECT_EQ((Addresses{a, b, c}), planned);
   EXPECT_EQ(mismatches(), 0U);
@@ -512,7 +512,7 @@ TEST_F(PlanReplayTest, ThreadsTakeTurnsInAPlannedStep) {
     free(b);
   }).join();
   free(c);
-  heap_->end_step();
+  heap_->placement().end_step();
 
   EXPECT_EQ((Addresses{a, b, c}), planned);
   EXPECT_EQ(replayed(), 6U);
@@ -542,7 +542,7 @@ class PlanMismatchTest : public PlanReplayTest, public testing::WithParamInterfa
     }
     while (!allocated.empty())
       release(allocated.size() - 1);
-    heap_->end_step();
+    heap_->placement().end_step();
     return all;
   }
 };
@@ -559,7 +559,7 @@ TEST_P(PlanMismatchTest, TheHeapServesTheRestOfTheStepAndThePlanTheNext) {
     EXPECT_EQ(other[i] == planned[i], i < GetParam()) << i;
   EXPECT_EQ(replayed(), before + GetParam());
   EXPECT_EQ(mismatches(), 1U);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
   EXPECT_EQ(step_but(kNone), planned);
 }
 
@@ -601,8 +601,8 @@ TEST_F(PlanReplayTest, RandomDifferencesNeverReturnOneAddressTwice) {
     for (const driver::DevicePtr at : mine) {
       if (!differs || random() % 8 != 0) release(at);
     }
-    heap_->end_step();
-    ASSERT_EQ(heap_->check(), "");
+    heap_->placement().end_step();
+    ASSERT_EQ(heap_->view().check(), "");
     while (!allocated.empty() && random() % 8 != 0)
       release(allocated.begin()->first);
   }

@@ -37,8 +37,8 @@ TEST_F(HeapPoolsTest, ABlockReportsItsPool) {
   const auto pooled = allocate_in(kGraph, 4_MiB);
 
   EXPECT_EQ(heap_->find(pooled).pool, kGraph);
-  ASSERT_EQ(heap_->segments().size(), 1U);
-  EXPECT_EQ(heap_->segments()[0].pool, kGraph);
+  ASSERT_EQ(heap_->view().segments().size(), 1U);
+  EXPECT_EQ(heap_->view().segments()[0].pool, kGraph);
 }
 
 TEST_F(HeapPoolsTest, AReleasedPoolReleasesItsFreeChunksAtOnce) {

@@ -74,9 +74,9 @@ TEST_P(HeapSoakTest, TheAccountingIsConsistentDuringRandomCalls) {
       heap_->add_fence(any()->first, copies.mark().value());
     }
     if (action == 98) heap_->trim_sync();
-    if (action == 99) heap_->set_limit(random_() % 2 == 0 ? 0_B : 120_MiB);
+    if (action == 99) heap_->limits().set_limit(random_() % 2 == 0 ? 0_B : 120_MiB);
     if (step % 8 == 0) {
-      ASSERT_EQ(heap_->check(), "") << "step " << step;
+      ASSERT_EQ(heap_->view().check(), "") << "step " << step;
     }
   }
   while (!blocks_.empty())
@@ -85,7 +85,7 @@ TEST_P(HeapSoakTest, TheAccountingIsConsistentDuringRandomCalls) {
   EXPECT_GT(heap_->stats().fence_waits, 0U);
   heap_->trim_sync();
   EXPECT_EQ(heap_->stats().reserved, 0_B);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, HeapSoakTest, testing::Values(1U, 2U, 3U));
@@ -102,7 +102,7 @@ class HeapThreadsTest : public HeapTest {
       heap_->record_use(made.value(), side_);
       heap_->free(swap(random() % shared_.size(), made.value()));
       if (i % 100 == 0) heap_->trim_sync();
-      if (i % 10 == 0) static_cast<void>(heap_->report());
+      if (i % 10 == 0) static_cast<void>(heap_->view().report());
     }
   }
 
@@ -126,7 +126,7 @@ TEST_F(HeapThreadsTest, ThreadsMayAllocateAndFreeEachOthersBlocks) {
   for (const driver::DevicePtr block : shared_)
     heap_->free(block);
 
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
   EXPECT_EQ(heap_->stats().allocations, 1600U);
   EXPECT_EQ(heap_->stats().allocated_blocks, 0U);
 }

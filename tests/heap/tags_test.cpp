@@ -8,7 +8,7 @@ namespace {
 class HeapTagsTest : public HeapTest {
  protected:
   [[nodiscard]] HeapTagInfo accounting_of(TagId tag) const {
-    for (const HeapTagInfo& info : heap_->tags()) {
+    for (const HeapTagInfo& info : heap_->view().tags()) {
       if (info.tag == tag) return info;
     }
     return {};
@@ -24,7 +24,7 @@ TEST_F(HeapTagsTest, EveryTagHasItsOwnAccounting) {
   EXPECT_EQ(accounting_of(TagId{3}).requested, 3_MiB + 1_B);
   EXPECT_EQ(accounting_of(TagId{3}).blocks, 2U);
   EXPECT_EQ(accounting_of(TagId{700}).allocated, 4_MiB);
-  EXPECT_EQ(heap_->tags().size(), 2U);
+  EXPECT_EQ(heap_->view().tags().size(), 2U);
 }
 
 TEST_F(HeapTagsTest, ATagsPeakIsThatOfItsOwnBlocks) {
@@ -39,9 +39,9 @@ TEST_F(HeapTagsTest, ATagsPeakIsThatOfItsOwnBlocks) {
 TEST_F(HeapTagsTest, ResetPeaksForgetsTagsWithoutBlocks) {
   free(allocate(8_MiB, main_, TagId{3}));
   static_cast<void>(allocate(2_MiB, main_, TagId{4}));
-  heap_->reset_peaks();
+  heap_->view().reset_peaks();
 
-  EXPECT_EQ(heap_->tags().size(), 1U);
+  EXPECT_EQ(heap_->view().tags().size(), 1U);
   EXPECT_EQ(accounting_of(TagId{4}).allocated_peak, 2_MiB);
 }
 
@@ -50,7 +50,7 @@ TEST_F(HeapTagsTest, TheBlocksOfATagAreFound) {
   static_cast<void>(allocate(1_MiB, main_, TagId{4}));
   free(allocate(2_MiB, main_, TagId{3}));
 
-  const auto blocks = heap_->blocks_of(TagId{3});
+  const auto blocks = heap_->view().blocks_of(TagId{3});
 
   ASSERT_EQ(blocks.size(), 1U);
   EXPECT_EQ(blocks[0].at, block);

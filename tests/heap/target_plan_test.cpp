@@ -17,7 +17,7 @@ class TargetPlanTest : public HeapTest {
   using Addresses = std::vector<driver::DevicePtr>;
 
   Addresses step(Bytes last = 4_MiB) {
-    heap_->set_target(target_);
+    heap_->placement().set_target(target_);
     if (gradient_ != driver::DevicePtr{}) free(gradient_);
     if (!batch_size_.zero()) {
       const auto before = std::exchange(batch_, allocate(batch_size_));
@@ -35,13 +35,13 @@ class TargetPlanTest : public HeapTest {
     gradient_ = allocate(4_MiB);
     check();
     free(more);
-    heap_->end_step();
+    heap_->placement().end_step();
     return {offloaded, kept, more, gradient_};
   }
 
   void check() const {
     if (!checked_) return;
-    EXPECT_EQ(heap_->check(), "") << target_.count();
+    EXPECT_EQ(heap_->view().check(), "") << target_.count();
   }
 
   void steps(int count) {
@@ -79,7 +79,7 @@ TEST_F(TargetPlanTest, ATargetIsEnoughForStepsToBePlanned) {
   EXPECT_EQ(third, fourth);
   EXPECT_EQ(replayed(), 8U);
   EXPECT_EQ(mismatches(), 0U);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 }
 
 TEST_F(TargetPlanTest, APlanThatFitsIsMappedBeforeItsFirstStep) {
@@ -97,14 +97,14 @@ TEST_F(TargetPlanTest, APlanThatFitsIsMappedBeforeItsFirstStep) {
 TEST_F(TargetPlanTest, APlanThatDoesNotFitAtOnceIsMappedDuringItsStep) {
   target_ = 64_MiB;
   steps(4);
-  ASSERT_FALSE(heap_->maps_plan());
+  ASSERT_FALSE(heap_->placement().maps_plan());
 
   checked_ = true;
   int lazily = 0;
   for (target_ = 20_MiB; target_ >= 10_MiB; target_ = target_ - 2_MiB) {
     for (int i = 0; i < 6; ++i) {
       step(6_MiB);
-      lazily += heap_->maps_plan() ? 1 : 0;
+      lazily += heap_->placement().maps_plan() ? 1 : 0;
     }
     steps(4);
   }
@@ -125,7 +125,7 @@ TEST_F(TargetPlanTest, ABatchThatReplacesThePreviousOneMatchesThePlan) {
   EXPECT_EQ(replayed(), 12U);
   EXPECT_EQ(mismatches(), 0U);
   EXPECT_EQ(heap_->stats().driver_allocations, driver_calls);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 }
 
 TEST_F(TargetPlanTest, APlanLeavesRoomForTwoBatches) {
@@ -133,10 +133,10 @@ TEST_F(TargetPlanTest, APlanLeavesRoomForTwoBatches) {
   batch_size_ = 4_MiB;
   steps(2);
 
-  EXPECT_EQ(heap_->double_buffered(), 4_MiB);
-  EXPECT_EQ(heap_->take_plan_shortfall(), 2_MiB);
+  EXPECT_EQ(heap_->placement().double_buffered(), 4_MiB);
+  EXPECT_EQ(heap_->placement().take_plan_shortfall(), 2_MiB);
   EXPECT_EQ(replayed(), 0U);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 }
 
 TEST_F(TargetPlanTest, BlocksFreedInTheNextStepArePlannedToo) {
@@ -156,7 +156,7 @@ TEST_F(TargetPlanTest, NoMoreThanThePeakIsReservedIfTheTargetIsThePeak) {
 
   EXPECT_EQ(heap_->stats().reserved, 10_MiB);  // kept and more
   EXPECT_EQ(mismatches(), 0U);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 }
 
 TEST_F(TargetPlanTest, WithRoomNoStreamWaitsForACopy) {
@@ -170,7 +170,7 @@ TEST_F(TargetPlanTest, WithRoomNoStreamWaitsForACopy) {
 
   EXPECT_EQ(heap_->stats().fence_waits, waits);
   EXPECT_EQ(mismatches(), 0U);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 }
 
 TEST_F(TargetPlanTest, WithoutRoomTheNextUserOfTheAddressWaits) {
@@ -195,7 +195,7 @@ TEST_F(TargetPlanTest, ADivergingStepUsesThePlansMemoryBeforeTheTargetIsExceeded
 
   EXPECT_EQ(mismatches(), 1U);
   EXPECT_LE(heap_->stats().reserved, 14_MiB);  // what lives: 6 and 8
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
   steps(4);
   EXPECT_EQ(heap_->stats().reserved, 10_MiB);
   EXPECT_EQ(mismatches(), 1U);
@@ -209,34 +209,35 @@ TEST_F(TargetPlanTest, APlanLeavesRoomForTheExcessOfThePreviousPlan) {
   for (int i = 0; i < 16; ++i) {
     fence_ = stuck_fence();
     step();
-    most = i < 2 ? Bytes{} : std::max(most, heap_->peak_reserved_following_plan().value_or(0_B));
+    most = i < 2 ? Bytes{}
+                 : std::max(most, heap_->placement().peak_reserved_following_plan().value_or(0_B));
   }
   ASSERT_GT(most, target_);
 
   const std::uint64_t before = replayed();
   steps(2);
 
-  EXPECT_LE(heap_->peak_reserved_following_plan().value_or(64_MiB), target_);
+  EXPECT_LE(heap_->placement().peak_reserved_following_plan().value_or(64_MiB), target_);
   EXPECT_EQ(replayed(), before + 8);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 }
 
 TEST_F(TargetPlanTest, APlanTooLargeForTheTargetIsReportedAndNotFollowed) {
   target_ = 8_MiB;  // 10 allocated at one time
   steps(2);
-  EXPECT_EQ(heap_->take_plan_shortfall(), 2_MiB);
-  EXPECT_EQ(heap_->take_plan_shortfall(), 0_B);
+  EXPECT_EQ(heap_->placement().take_plan_shortfall(), 2_MiB);
+  EXPECT_EQ(heap_->placement().take_plan_shortfall(), 0_B);
   step();
-  EXPECT_EQ(heap_->take_plan_shortfall(),
+  EXPECT_EQ(heap_->placement().take_plan_shortfall(),
             0_B);  // of another plan, when two more steps were the same
   step();
-  EXPECT_EQ(heap_->take_plan_shortfall(), 2_MiB);
+  EXPECT_EQ(heap_->placement().take_plan_shortfall(), 2_MiB);
   EXPECT_EQ(replayed(), 0U);
 
   target_ = 10_MiB;
   steps(3);
 
-  EXPECT_EQ(heap_->take_plan_shortfall(), 0_B);
+  EXPECT_EQ(heap_->placement().take_plan_shortfall(), 0_B);
   EXPECT_GT(replayed(), 0U);
 }
 
@@ -256,7 +257,7 @@ TEST_F(TargetPlanTest, ShortfallOfTheSmallestPlanIsReportedAndThePlanFollowed) {
   int reported = 0;
   for (int i = 0; i < 16; ++i) {
     step();
-    if (heap_->take_plan_shortfall() == 2_MiB) ++reported;
+    if (heap_->placement().take_plan_shortfall() == 2_MiB) ++reported;
   }
   EXPECT_GT(reported, 0);
 
@@ -265,7 +266,7 @@ TEST_F(TargetPlanTest, ShortfallOfTheSmallestPlanIsReportedAndThePlanFollowed) {
 
   EXPECT_EQ(replayed(),
             before + 16 * 4);  // a plan that is as small as can be is not given up again
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 }
 
 /// A step of two blocks, of which the second one lives until the next step, as many in a row.
@@ -273,11 +274,11 @@ class OneGradientTest : public HeapTest {
  protected:
   void step(Bytes gradient, Bytes more = {}) {
     if (gradient_ != driver::DevicePtr{}) free(gradient_);
-    heap_->set_target(6_MiB);
+    heap_->placement().set_target(6_MiB);
     free(allocate(6_MiB));
     gradient_ = allocate(gradient);
     if (!more.zero()) free(allocate(more));
-    heap_->end_step();
+    heap_->placement().end_step();
   }
 
   driver::DevicePtr gradient_{};
@@ -287,7 +288,7 @@ TEST_F(OneGradientTest, BlocksFreedInTheNextStepWasteNoRoom) {
   for (int i = 0; i < 4; ++i)
     step(3_MiB);
 
-  EXPECT_EQ(heap_->take_plan_shortfall(), 0_B);
+  EXPECT_EQ(heap_->placement().take_plan_shortfall(), 0_B);
   EXPECT_EQ(heap_->stats().plan_replayed, 4U);
 }
 
@@ -298,7 +299,7 @@ TEST_F(TargetPlanTest, ABlockInAnAbandonedPlansPagesIsReleasedWhenFreed) {
   for (int i = 0; i < 8; ++i) {
     fence_ = stuck_fence();
     const std::uint64_t before = replayed();
-    heap_->reset_peaks();
+    heap_->view().reset_peaks();
     step();
     if (before == 0 || replayed() != before) continue;
     ++given_up;
@@ -310,7 +311,7 @@ TEST_F(TargetPlanTest, ABlockInAnAbandonedPlansPagesIsReleasedWhenFreed) {
 TEST_F(TargetPlanTest, AfterOutOfMemoryANewPlanIsMade) {
   target_ = 10_MiB;
   steps(4);
-  heap_->set_limit(10_MiB);
+  heap_->limits().set_limit(10_MiB);
   const auto big = heap_->allocate(32_MiB, main_, TagId::kUntagged);
   EXPECT_FALSE(big.ok());
   const auto before = replayed();
@@ -339,11 +340,11 @@ TEST_F(TargetPlanTest, StepsWithoutATargetHaveNoPlan) {
   steps(4);
 
   EXPECT_LE(replayed(), before + 4);  // the first one may have followed it
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
   target_ = 64_MiB;
   steps(5);
   EXPECT_GT(replayed(), before + 4);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 }
 
 /// A step whose blocks fit what lives at one time only where the sixth lies in pages that are
@@ -353,17 +354,17 @@ TEST_F(TargetPlanTest, ABlockMayHavePagesThatAreNotAdjacent) {
   const std::vector<std::size_t> freed_before{1, 4, 6, 5, 7, 6, 9, 8, 9};  // that request is made
   Addresses blocks;
   for (int i = 0; i < 4; ++i) {
-    heap_->set_target(14_MiB);
+    heap_->placement().set_target(14_MiB);
     blocks.clear();
     for (std::size_t next = 0; next <= granules.size(); ++next) {
       for (std::size_t each = 0; each < next; ++each)
         if (freed_before[each] == next) free(blocks[each]);
       if (next == granules.size()) break;
       blocks.push_back(allocate(Bytes{granules[next] * (2_MiB).count()}));
-      EXPECT_EQ(heap_->check(), "");
+      EXPECT_EQ(heap_->view().check(), "");
       EXPECT_EQ(heap_->find(blocks[next] + 1_MiB).at, blocks[next]);
     }
-    heap_->end_step();
+    heap_->placement().end_step();
   }
 
   EXPECT_EQ(replayed(), 2 * granules.size());
@@ -372,7 +373,7 @@ TEST_F(TargetPlanTest, ABlockMayHavePagesThatAreNotAdjacent) {
   EXPECT_EQ(heap_->stats().cached, 14_MiB);
   heap_->trim_sync();
   EXPECT_EQ(heap_->stats().reserved, 0_B);
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 }
 
 }  // namespace

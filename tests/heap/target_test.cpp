@@ -19,7 +19,7 @@ class HeapTargetTest : public HeapTest {
 };
 
 TEST_F(HeapTargetTest, UpToTheTargetTheHeapGrowsInsteadOfWaiting) {
-  heap_->set_target(16_MiB);
+  heap_->placement().set_target(16_MiB);
   const auto read = freed_under_a_copy(4_MiB);
 
   EXPECT_NE(allocate(4_MiB), read);
@@ -28,7 +28,7 @@ TEST_F(HeapTargetTest, UpToTheTargetTheHeapGrowsInsteadOfWaiting) {
 }
 
 TEST_F(HeapTargetTest, BeyondTheTargetStreamsWaitBeforeTheHeapGrows) {
-  heap_->set_target(6_MiB);
+  heap_->placement().set_target(6_MiB);
   const auto read = freed_under_a_copy(4_MiB);
 
   EXPECT_EQ(allocate(4_MiB), read);
@@ -37,7 +37,7 @@ TEST_F(HeapTargetTest, BeyondTheTargetStreamsWaitBeforeTheHeapGrows) {
 }
 
 TEST_F(HeapTargetTest, MemoryWithoutReadersIsReusedBesideMemoryThatACopyReads) {
-  heap_->set_target(16_MiB);
+  heap_->placement().set_target(16_MiB);
   const auto first = allocate(4_MiB);
   const auto second = allocate(4_MiB);  // beside it
   heap_->add_fence(first, stuck_fence());
@@ -50,7 +50,7 @@ TEST_F(HeapTargetTest, MemoryWithoutReadersIsReusedBesideMemoryThatACopyReads) {
 }
 
 TEST_F(HeapTargetTest, AdjacentFreePiecesServeARequestTogether) {
-  heap_->set_target(8_MiB);
+  heap_->placement().set_target(8_MiB);
   const auto first = allocate(4_MiB);
   const auto second = allocate(4_MiB);
   heap_->add_fence(first, stuck_fence());
@@ -63,7 +63,7 @@ TEST_F(HeapTargetTest, AdjacentFreePiecesServeARequestTogether) {
 }
 
 TEST_F(HeapTargetTest, AnEmptyChunkIsReleasedEvenIfItIsSplit) {
-  heap_->set_target(16_MiB);
+  heap_->placement().set_target(16_MiB);
   const auto first = allocate(1_MiB);
   const auto second = allocate(1_MiB);  // of the same 2 MiB
   heap_->add_fence(first, stuck_fence());
@@ -76,58 +76,58 @@ TEST_F(HeapTargetTest, AnEmptyChunkIsReleasedEvenIfItIsSplit) {
 }
 
 TEST_F(HeapTargetTest, ASmallerTargetReleasesCachedMemoryAboveIt) {
-  heap_->set_target(16_MiB);
+  heap_->placement().set_target(16_MiB);
   free(allocate(12_MiB));
 
-  heap_->set_target(8_MiB);
+  heap_->placement().set_target(8_MiB);
 
   EXPECT_EQ(heap_->stats().reserved, 0_B);
 }
 
 TEST_F(HeapTargetTest, MemoryIsReleasedAFewTimesPerTarget) {
   for (int step = 0; step < 20; ++step) {
-    heap_->set_target(step % 2 == 0 ? 2_MiB : 4_MiB);
+    heap_->placement().set_target(step % 2 == 0 ? 2_MiB : 4_MiB);
     free(allocate(12_MiB));
   }
   const auto releases = heap_->stats().driver_releases;
 
-  heap_->set_target(2_MiB);
-  heap_->set_target(4_MiB);
+  heap_->placement().set_target(2_MiB);
+  heap_->placement().set_target(4_MiB);
 
   EXPECT_GT(releases, 0U);
   EXPECT_EQ(heap_->stats().driver_releases, releases);
 }
 
 TEST_F(HeapTargetTest, ANewTargetIsTrimmedToRegardlessOfThePreviousOne) {
-  heap_->set_target(4_MiB);
+  heap_->placement().set_target(4_MiB);
   for (int each = 0; each < 8; ++each) {
     free(allocate(8_MiB));
-    heap_->set_target(4_MiB);
+    heap_->placement().set_target(4_MiB);
   }
   heap_->trim_sync();
-  heap_->set_target(8_MiB);  // nothing is held
+  heap_->placement().set_target(8_MiB);  // nothing is held
   free(allocate(12_MiB));
 
-  heap_->set_target(8_MiB);
+  heap_->placement().set_target(8_MiB);
 
   EXPECT_EQ(heap_->stats().reserved, 0_B);
 }
 
 TEST_F(HeapTargetTest, ExcessReservedMemoryIsReleasedWhenTheStepEnds) {
-  heap_->set_target(8_MiB);
+  heap_->placement().set_target(8_MiB);
   const auto kept = allocate(4_MiB);
   free(allocate(12_MiB));
   EXPECT_EQ(heap_->stats().reserved, 16_MiB);
 
-  heap_->end_step();
+  heap_->placement().end_step();
 
   EXPECT_EQ(heap_->stats().reserved, 4_MiB);
   free(kept);
 }
 
 TEST_F(HeapTargetTest, TheSoftLimitIsKeptBeforeTheHeapGrows) {
-  heap_->set_target(16_MiB);
-  heap_->set_soft_limit(6_MiB);
+  heap_->placement().set_target(16_MiB);
+  heap_->limits().set_soft_limit(6_MiB);
   const auto read = freed_under_a_copy(4_MiB);
 
   EXPECT_EQ(allocate(4_MiB), read);
@@ -135,21 +135,21 @@ TEST_F(HeapTargetTest, TheSoftLimitIsKeptBeforeTheHeapGrows) {
 }
 
 TEST_F(HeapTargetTest, WithoutATargetPiecesAreStillJoinedBeforeTheHeapGrows) {
-  heap_->set_target(8_MiB);
+  heap_->placement().set_target(8_MiB);
   const auto first = allocate(4_MiB);
   const auto second = allocate(4_MiB);
   heap_->add_fence(first, stuck_fence());
   free(first);
   free(second);
-  heap_->set_target(0_B);
+  heap_->placement().set_target(0_B);
 
   EXPECT_EQ(allocate(8_MiB), first);
   EXPECT_EQ(heap_->stats().reserved, 8_MiB);
 }
 
 TEST_F(HeapTargetTest, WithoutATargetStreamsWait) {
-  heap_->set_target(16_MiB);
-  heap_->set_target(0_B);
+  heap_->placement().set_target(16_MiB);
+  heap_->placement().set_target(0_B);
   const auto read = freed_under_a_copy(4_MiB);
 
   EXPECT_EQ(allocate(4_MiB), read);
@@ -158,12 +158,12 @@ TEST_F(HeapTargetTest, WithoutATargetStreamsWait) {
 
 TEST_F(HeapTargetTest, PersistentBlocksOfTheOptimizerPhaseStrandNoMemory) {
   for (const bool optimizing : {false, true}) {
-    heap_->set_target(1024_MiB);
+    heap_->placement().set_target(1024_MiB);
     const auto goes = allocate(3_MiB);
-    if (optimizing) heap_->begin_optimizer_phase();
+    if (optimizing) heap_->placement().begin_optimizer_phase();
     const auto stays = allocate(2_MiB);
     free(goes);
-    heap_->end_step();
+    heap_->placement().end_step();
     heap_->trim_sync();
 
     EXPECT_EQ(heap_->stats().reserved, optimizing ? 2_MiB : 4_MiB);
@@ -174,17 +174,17 @@ TEST_F(HeapTargetTest, PersistentBlocksOfTheOptimizerPhaseStrandNoMemory) {
 }
 
 TEST_F(HeapTargetTest, TheOptimizerPhaseEndsWithItsStepOrTheNextTarget) {
-  heap_->set_target(1024_MiB);
+  heap_->placement().set_target(1024_MiB);
   const auto first = allocate(3_MiB);
   free(first);
   for (const bool by_target : {false, true}) {
-    heap_->begin_optimizer_phase();
+    heap_->placement().begin_optimizer_phase();
     EXPECT_NE(allocate(3_MiB), first);
-    by_target ? heap_->set_target(1024_MiB) : heap_->end_step();
+    by_target ? heap_->placement().set_target(1024_MiB) : heap_->placement().end_step();
     const auto next = allocate(3_MiB);
     EXPECT_EQ(next, first);
     free(next);
-    heap_->set_target(1024_MiB);
+    heap_->placement().set_target(1024_MiB);
   }
 }
 
@@ -192,13 +192,13 @@ TEST_F(HeapTargetTest, AnOptimizerPhaseWithoutNewPersistentBlocksIsTreatedLikeTh
   Bytes size = 3_MiB;
   const auto in_optimizer_phase = [&](bool stays) {
     size += 1_MiB;  // so that no step is planned
-    heap_->set_target(1024_MiB);
+    heap_->placement().set_target(1024_MiB);
     const auto first = allocate(size);
     free(first);
-    heap_->begin_optimizer_phase();
+    heap_->placement().begin_optimizer_phase();
     const auto made = allocate(size);
     if (!stays) free(made);
-    heap_->end_step();
+    heap_->placement().end_step();
     return made != first;
   };
   EXPECT_TRUE(in_optimizer_phase(false));  // no optimizer has run yet
@@ -210,10 +210,10 @@ TEST_F(HeapTargetTest, AnOptimizerPhaseWithoutNewPersistentBlocksIsTreatedLikeTh
 
 TEST_F(HeapTargetTest, WithFewPagesOrNoTargetTheOptimizerPhaseIsTreatedLikeTheStep) {
   for (const Bytes target : {0_B, 1022_MiB}) {
-    heap_->set_target(target);
+    heap_->placement().set_target(target);
     const auto first = allocate(3_MiB);
     free(first);
-    heap_->begin_optimizer_phase();
+    heap_->placement().begin_optimizer_phase();
     EXPECT_EQ(allocate(3_MiB), first);
     free(first);
   }
@@ -221,8 +221,8 @@ TEST_F(HeapTargetTest, WithFewPagesOrNoTargetTheOptimizerPhaseIsTreatedLikeTheSt
 
 TEST_F(HeapTargetTest, WithFewPagesOrNoTargetStrandedMemoryIsNotReported) {
   for (const Bytes target : {0_B, 30_MiB}) {
-    heap_->set_target(target);
-    EXPECT_EQ(heap_->stranded_at_target(), std::nullopt);
+    heap_->placement().set_target(target);
+    EXPECT_EQ(heap_->placement().stranded_at_target(), std::nullopt);
   }
 }
 
@@ -231,13 +231,14 @@ TEST_F(HeapTargetTest, StrandedMemoryIsReportedWhenTheTargetIsSet) {
   allocate(2_MiB);
   free(goes);
 
-  heap_->set_target(128_MiB);
+  heap_->placement().set_target(128_MiB);
 
-  EXPECT_EQ(heap_->stranded_at_target(), 2_MiB);  // before it and behind it, in its chunks
+  EXPECT_EQ(heap_->placement().stranded_at_target(),
+            2_MiB);  // before it and behind it, in its chunks
 }
 
 TEST_F(HeapTargetTest, PiecesOfAChunkWithoutAnAllocatedBlockAreNotStranded) {
-  heap_->set_target(16_MiB);
+  heap_->placement().set_target(16_MiB);
   const auto first = allocate(3_MiB);
   const auto second = allocate(3_MiB);
   heap_->add_fence(first, stuck_fence());

@@ -138,7 +138,7 @@ TEST_P(EveryFaultTest, IsATypedErrorThatLeavesTheAccountingCorrect) {
   }
   EXPECT_LT(n, kMax);
   EXPECT_GT(n, 1) << "the call was made at least once";
-  EXPECT_EQ(heap_->check(), "");
+  EXPECT_EQ(heap_->view().check(), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Calls,

@@ -25,7 +25,7 @@ class EveryCall : public PauseManagerTest, public testing::WithParamInterface<co
     move();
     const std::uint64_t calls = spillway_emulator_count(GetParam()) - before;
     spillway_emulator_fault(nullptr);
-    EXPECT_EQ(heap_->check(), "");
+    EXPECT_EQ(heap_->view().check(), "");
     return calls >= nth;
   }
 

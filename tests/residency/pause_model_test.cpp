@@ -107,7 +107,7 @@ class PauseModelTest : public PauseManagerTest {
   }
 
   void expect_accounting() {
-    EXPECT_EQ(heap_->check(), "");
+    EXPECT_EQ(heap_->view().check(), "");
     Bytes paused;
     for (const auto& [at, block] : model_) {
       if (!block.here) paused += block.size;

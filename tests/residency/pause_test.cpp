@@ -130,13 +130,13 @@ TEST_F(PauseManagerTest, WithoutDeviceMemoryEverythingStaysPaused) {
   const driver::DevicePtr second = filled(kTag, 2, side_);
   const Bytes limit = reserved();
   ASSERT_TRUE(pause(kTag).ok());
-  heap_->set_limit(reserved() + kSize.rounded_up(2_MiB));
+  heap_->limits().set_limit(reserved() + kSize.rounded_up(2_MiB));
 
   const Status status = resume(kTag);
 
   EXPECT_EQ(status.code(), Code::kOutOfDeviceMemory);
   EXPECT_EQ(pauses_->stats().blocks, 2U);
-  heap_->set_limit(limit);
+  heap_->limits().set_limit(limit);
   ASSERT_TRUE(resume(kTag).ok());
   EXPECT_EQ(read(first, main_), 1);
   EXPECT_EQ(read(second, main_), 2);

@@ -222,7 +222,7 @@ TEST_F(ResidencyTest, ACopyInThatFailsLeavesTheStashAsItWas) {
 
 TEST_F(ResidencyTest, ThePeakOfTheHeapRecordsTheOffloadedBytes) {
   Stash saved = stash(allocate(kSize, main_), main_);
-  heap_->reset_peaks();
+  heap_->view().reset_peaks();
 
   allocate(8_MiB, main_);
 

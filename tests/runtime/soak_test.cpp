@@ -273,7 +273,7 @@ class SoakTest : public testing::Test {
 
   void expect_nothing_held() {
     const HeapStats heap = device_->heap().stats();
-    EXPECT_EQ(device_->heap().check(), "");
+    EXPECT_EQ(device_->heap().view().check(), "");
     EXPECT_EQ(heap.allocated_blocks, 0U);
     EXPECT_EQ(heap.bad_frees, 0U);
     EXPECT_EQ(heap.reserved, 0_B);

@@ -77,12 +77,12 @@ TEST_F(TrackersTest, AnAllocationThatMapsNothingVisitsNoOtherBlock) {
   allocator().raw_delete(first);
   const auto runtime = Runtime::instance().device(DeviceId{0});
   ASSERT_TRUE(runtime.ok());
-  const std::uint64_t walks = runtime.value()->heap().walks();
+  const std::uint64_t walks = runtime.value()->heap().view().walks();
   for (int times = 0; times < 10; ++times)
     allocator().raw_delete(allocator().raw_alloc(40 << 20));
 
   EXPECT_EQ(count(TraceEntry::ALLOC), 11);
-  EXPECT_EQ(runtime.value()->heap().walks(), walks);
+  EXPECT_EQ(runtime.value()->heap().view().walks(), walks);
 }
 
 TEST_F(TrackersTest, ATrackerMayAskTheAllocator) {

@@ -60,8 +60,9 @@ Bytes target_for(DeviceRuntime& device, const RegionOptions& region) {
     const Bytes reserved =
         Runtime::instance().plans().reserved_following_plans(region.tag, device.device().id);
     if (reserved.zero()) return reserved;
-    return std::min(
-        target, reserved + device.heap().double_buffered() + Bytes{reserved.count() / kToSpare});
+    return std::min(target,
+                    reserved + device.heap().placement().double_buffered() +
+                        Bytes{reserved.count() / kToSpare});
   }
   return target;
 }
@@ -98,7 +99,7 @@ thread_local std::optional<Site> product;  // the storage being recomputed
 void begin_curve(DeviceRuntime& device) {
   AllocationCurve& curve = device.curve();
   const std::uint64_t step = Runtime::instance().step().number();
-  if (serves_torch()) return curve.begin(step, device.heap().allocated());
+  if (serves_torch()) return curve.begin(step, device.heap().view().allocated());
   static std::once_flag once;
   std::call_once(once, [] {
     caching::attachAllocatorTraceTracker(follow);
@@ -119,7 +120,7 @@ void learn_room(DeviceRuntime& device) {
   const auto index = static_cast<c10::DeviceIndex>(device.device().id);
   const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   const Bytes reserved = serves_torch()
-                             ? device.heap().reserved()
+                             ? device.heap().view().reserved()
                              : Bytes{static_cast<std::uint64_t>(
                                    caching::getDeviceStats(index).reserved_bytes.at(all).current)};
   device.offer({room.value().free + reserved, room.value().total});
@@ -144,9 +145,9 @@ void begin_budget_step(DeviceRuntime& device,
     // First, so that memory reserved between steps, as in an evaluation, is released before the
     // target's peak is tracked.
     const Bytes most = device.most(*region.budget);
-    const Bytes fewest{device.heap().granularity().count() * Heap::kFewestPages};
-    device.heap().set_budget(most >= fewest ? most : Bytes{});
-    device.heap().set_target(target_for(device, region));
+    const Bytes fewest{device.heap().view().granularity().count() * HeapLimits::kFewestPages};
+    device.heap().limits().set_budget(most >= fewest ? most : Bytes{});
+    device.heap().placement().set_target(target_for(device, region));
     device.take_reclaimed();
   }
   std::ostringstream shape;
