@@ -110,7 +110,9 @@ def read(path: Path) -> Page:
             block, marked = Block("", 0, ""), False
             continue
         else:
-            assert not re.match(r"\s+(```|~~~)|~~~", line), f"{where}: a block must begin with ``` in column 1"
+            assert not re.match(r"\s+(```|~~~)|~~~", line), (
+                f"{where}: a block must begin with ``` in column 1"
+            )
             is_code = line.startswith("    ") and line.strip() and not lines[number - 2].strip()
             assert not is_code, f"{where}: a block must have a fence and a language: {line}"
             assert not (marked and line), f"{where}: a mark must stand right before its block"

@@ -47,7 +47,11 @@ def mentioned(line: str) -> str:
     words = line.split()
     if len(words) > 1 and words[1] in ("run", "emulate", "dry-run") and "--" not in words:
         line += " -- python train.py"
-    elif len(words) > 1 and words[1] in ("report", "explain", "top") and not re.search(r" [^-\s]", line[len("spillway top") :]):
+    elif (
+        len(words) > 1
+        and words[1] in ("report", "explain", "top")
+        and not re.search(r" [^-\s]", line[len("spillway top") :])
+    ):
         line += " out"
     return line
 
@@ -68,13 +72,17 @@ def lines_of_prose() -> Iterator[tuple[str, str]]:
     for path in SOURCES:
         for text in docstrings(path):
             found = re.findall(r"`(spillway [a-z][^`]*)`", text)
-            found += [re.split(r"\s{2,}", each)[0] for each in re.findall(r"^ +(spillway [a-z].*)$", text, re.M)]
+            found += [
+                re.split(r"\s{2,}", each)[0] for each in re.findall(r"^ +(spillway [a-z].*)$", text, re.M)
+            ]
             yield from ((str(path.relative_to(ROOT)), mentioned(each)) for each in found)
 
 
 def docstrings(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and (text := ast.get_docstring(node, clean=False)):
+        if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef) and (
+            text := ast.get_docstring(node, clean=False)
+        ):
             yield text
 
 
@@ -135,7 +143,12 @@ def test_a_line_with_an_unknown_option_or_command_is_refused(folder: Path) -> No
 
 
 def test_the_options_that_texts_name_exist() -> None:
-    known = {name for _, each in commands() for param in each.params for name in (*param.opts, *param.secondary_opts)}
+    known = {
+        name
+        for _, each in commands()
+        for param in each.params
+        for name in (*param.opts, *param.secondary_opts)
+    }
     scripts = "".join(
         path.read_text(encoding="utf-8")
         for folder in ("scripts", "bench", "examples", "python/spillway/demo", "docs/site")

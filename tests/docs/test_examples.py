@@ -121,7 +121,9 @@ def test_commands_that_run_are_spillways_own() -> None:
     for page in IN_SHELL:
         for block in page.of("bash"):
             for each in block.commands:
-                assert each.startswith("spillway ") or NEEDS_GPU.match(each), f"{page.name}:{block.line}: {each}"
+                assert each.startswith("spillway ") or NEEDS_GPU.match(each), (
+                    f"{page.name}:{block.line}: {each}"
+                )
 
 
 def test_few_blocks_are_not_run_and_name_files_that_exist() -> None:
