@@ -71,7 +71,7 @@ void Runtime::unreferenced(const Site& site) {
   tag->chooser.unreferenced(site.index);
 }
 
-void Runtime::wanted(const Site& site) {
+void Runtime::used(const Site& site) {
   // Most uses are not the first one of a backward pass.
   if (!undisturbed_.load(std::memory_order_relaxed) || in_forked_child()) return;
   const LightLock lock(mutex_);
