@@ -161,7 +161,7 @@ class Runtime {
   /// unpack.
   void unreferenced(const Site& site);
   /// Reports the first unpack of the storage.
-  void wanted(const Site& site);
+  void used(const Site& site);
   /// For a tag with a budget: the storages whose fetch begins at the first use of this one.
   [[nodiscard]] std::vector<Site> due_with(const Site& site) const;
   /// The plan of the tag's last step that had a plan with times; none if there is none.

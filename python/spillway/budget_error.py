@@ -72,11 +72,11 @@ class BudgetError(RuntimeError):
 
     def __str__(self) -> str:
         exceed = '--over-budget warn (over_budget="warn") to exceed the budget'
-        return f"{self._too_small()}. {self._advice(exceed)}"
+        return f"{self._too_small()}. {self._advice(exceed)}."
 
     def warning(self) -> str:
         """The text of a warning: the error's, without the advice to be warned only."""
-        return f"{self._too_small()}. {self._advice()}"
+        return f"{self._too_small()}. {self._advice()}."
 
     def _too_small(self) -> str:
         least = "at least " if self.lower_bound else ""
@@ -107,7 +107,7 @@ class BudgetError(RuntimeError):
         return (
             f"budget {self._budget()} was exceeded: {self._which()} needed {self._need()} on GPU "
             f"{self.device}. Later steps offload more where they can. If no step may exceed it, use a larger "
-            "budget, a smaller batch or a shorter sequence"
+            "budget, a smaller batch or a shorter sequence."
         )
 
     def _which(self) -> str:

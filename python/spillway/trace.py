@@ -120,9 +120,9 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
         check_regular(path, _MOST_BYTES)
         return Trace(**glue().read_trace(os.fsencode(path)))
     except OSError as error:
-        raise ValueError(f"{name}: cannot be read ({reason_of(error)})") from None
+        raise ValueError(f"{name}: cannot be read ({reason_of(error)}). Name a readable file.") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{name}: is damaged (a tag is not UTF-8)") from None
+        raise ValueError(f"{name}: is damaged (a tag is not UTF-8). Record the run again.") from None
 
 
 def summary(trace: Trace) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from spillway.report.write import read, write
 from spillway.top import reading, view
 
 POINT = {
-    **{"budget": 10, "peak": 9, "kept": 5, "moved": 3, "recomputed": 1, "seconds": 0.2, "compute": 0.1},
+    **{"budget": 10, "peak": 9, "kept": 5, "offloaded": 3, "recomputed": 1, "seconds": 0.2, "compute": 0.1},
     **{"recompute": 0.0, "stall_out": 0.0, "stall_in": 0.0, "bound": 0.1, "limit": "compute"},
 }
 PLAN = {
@@ -196,7 +196,13 @@ def hostile_folder(folder: Path, name: str) -> Path:
     lines = [named.get(line[0], list)(line) for line in synthetic.OPERATORS_OF_A_RUN]
     stayed = {name: {"storages": 2, "bytes": 20}}
     lines += [
-        ["tagstep", 199, 0, 5, {"offloadable": 7, "moved": 4, "copied": 4, "fetched": 4, "stayed": stayed}]
+        [
+            "tagstep",
+            199,
+            0,
+            5,
+            {"offloadable": 7, "offloaded": 4, "copied": 4, "fetched": 4, "skipped": stayed},
+        ]
     ]
     state = {"devices": {"0": synthetic.DEVICE | {"refused": {name: 2}}}}
     lines += [["last", 200, 1, state]]

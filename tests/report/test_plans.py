@@ -39,7 +39,7 @@ def test_programs_can_read_it(folder: Path) -> None:
     assert plan["tag"] == "job" and plan["chosen"]["peak"] <= plan["chosen"]["budget"]
     curve = plan["curve"]
     assert [point["budget"] for point in curve] == sorted(point["budget"] for point in curve)
-    assert curve[-1]["kept"] == sum(plan["chosen"][each] for each in ("kept", "moved", "recomputed"))
+    assert curve[-1]["kept"] == sum(plan["chosen"][each] for each in ("kept", "offloaded", "recomputed"))
     assert all(point["bound"] <= point["seconds"] * (1 + 1e-9) for point in curve)
     assert plan["optimality"] > 0
 

@@ -250,7 +250,7 @@ def test_a_headroom_that_is_no_size_is_refused(headroom, error):
         spillway.CPUOffload(1, prefetch_headroom=headroom)
 
 
-def test_a_headroom_may_be_nothing_and_the_error_says_so():
+def test_a_headroom_may_be_zero_and_the_error_states_the_range():
     assert spillway.CPUOffload(1, prefetch_headroom=0).prefetch_headroom == 0
     with pytest.raises(ValueError, match="prefetch_headroom must be at least 0"):
         spillway.CPUOffload(1, prefetch_headroom=-1)

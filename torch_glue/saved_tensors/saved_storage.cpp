@@ -292,7 +292,7 @@ SavedStorage::OnDevice SavedStorage::fetch(std::uint64_t& round,
 
 bool SavedStorage::used_first() {
   if (std::exchange(used_, true)) return false;
-  Runtime::instance().wanted(site_);
+  Runtime::instance().used(site_);
   if (waiting_ == nullptr && !copy_.empty()) return true;  // alias() checks its references
   const auto alive = original();
   // The references of its keepers: each hook or the waiting entry, and `alive`.

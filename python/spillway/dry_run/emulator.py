@@ -80,7 +80,7 @@ class Ended(NamedTuple):
     """Memory ended: how often, what did not fit the first time, and what was allocated then."""
 
     times: int
-    wanted: Block
+    requested: Block
     allocated: int
 
 

@@ -141,10 +141,10 @@ def _ended(ended: Ended | None) -> dict[str, Any] | None:
         return None
     return {
         "times": ended.times,
-        "wanted_bytes": ended.wanted.bytes,
+        "requested_bytes": ended.requested.bytes,
         "allocated_bytes": ended.allocated,
-        "operator": ended.wanted.operator,
-        "lines": ended.wanted.lines,
+        "operator": ended.requested.operator,
+        "lines": ended.requested.lines,
     }
 
 

@@ -69,7 +69,7 @@ def _process(each: Digest, place: int, several: bool) -> str:
     parts.append(tables.sites(each))
     parts.append(tables.operators(each))
     parts.append(tables.tags(each))
-    parts.append(tables.stayed(each))
+    parts.append(tables.skipped(each))
     parts.append(tables.steps(each))
     return "".join(parts)
 

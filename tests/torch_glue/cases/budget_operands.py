@@ -41,7 +41,7 @@ def all_again(tag):
 @case
 def the_smallest_budget_that_an_error_names_is_met_where_things_are_recomputed():
     recorded, least = all_again("again"), smallest()
-    # PyTorch's allocator has memory that moves away back later than memory that is released.
+    # PyTorch's allocator has offloaded memory back later than released memory.
     assert least < recorded if spillway.stats()["ours"] else least == recorded, (least, recorded)
     expected = step(spillway.compat.NoOpManager(), model=gated)[0]
     for budget in {least, (least + recorded) // 2}:

@@ -188,7 +188,7 @@ class Heard(logging.Handler):
 
 
 @case
-def with_one_micro_batch_nothing_is_gained_and_it_says_so_once():
+def with_one_micro_batch_nothing_is_gained_and_one_warning_is_given():
     net, micro = network(), spillway.microbatches()
     with Heard() as heard:
         for _ in range(3):
