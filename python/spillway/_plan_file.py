@@ -21,8 +21,8 @@ _log = logging.getLogger("spillway")
 
 
 class PlanFile:
-    """What one tag has recorded on one GPU, the current one unless `device` is given, for jobs alike
-    on the same kind of GPU. With several ranks each has a file of its own, whose name ends in its rank."""
+    """The recorded steps of one tag on one GPU (by default the current one), for later jobs on the same
+    kind of GPU. With several ranks each has its own file, whose name ends in its rank."""
 
     _all: ClassVar[dict[tuple[Path, str], PlanFile]] = {}
 
@@ -77,8 +77,8 @@ class PlanFile:
         self._read = True
 
     def write(self) -> None:
-        """Writes the file again if more has been recorded; its entries for other tags and shapes stay. What
-        cannot be written is logged."""
+        """Writes the file again if more steps have been recorded. Entries for other tags and shapes are kept.
+        A failure is logged."""
         records = glue().records(self.tag)
         if records == self._records:
             return

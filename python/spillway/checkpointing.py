@@ -170,8 +170,8 @@ class _Runner:
 
 
 def _out_of_the_compiler() -> Callable[..., Any]:
-    """`_run`, and all that it calls, as Python runs it: the second run happens where nothing is compiled, and
-    a compiled first one would have saved other tensors. What is compiled on its own stays so."""
+    """`_run` and its callees, without compilation: the second run is not compiled, and a compiled first run
+    would save other tensors. Functions that are compiled separately stay compiled."""
     if _Runner.run is None:
         import torch
 

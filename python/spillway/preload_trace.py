@@ -170,8 +170,8 @@ class _Reader:
 
 
 def summary(trace: PreloadTrace) -> dict[str, Any]:
-    """What a trace holds, in numbers that JSON can hold. Device memory is what cudaMalloc and its like gave
-    and nothing has freed; mapped memory (cuMemCreate) is counted apart."""
+    """Totals of a trace, as values for JSON. Device memory is allocated by cudaMalloc and similar functions;
+    mapped memory (cuMemCreate) is counted separately."""
     functions: dict[str, dict[str, int]] = {}
     streams: dict[str, dict[str, int]] = {}
     sizes: dict[str, int] = {}

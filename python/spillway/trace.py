@@ -24,7 +24,7 @@ _MOST_BYTES = 16 << 30  # of a trace that is read
 
 @dataclass
 class Recording:
-    """What a recording has seen; filled when it ends.
+    """The result of a recording; filled when it ends.
 
     ``counts``: ``births``, ``deaths``, ``uses``, ``steps``, ``live`` (born while recording and alive at its
     end), ``dropped`` (records that made room for newer ones) and ``unwritten`` (events that the file lacks).

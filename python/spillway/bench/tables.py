@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured, as tables for a terminal."""
+"""Measurements as tables for a terminal."""
 
 from __future__ import annotations
 

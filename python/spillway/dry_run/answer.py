@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the processes of one run have written, together. Imports no torch."""
+"""Merges the files of all processes of one run. Imports no torch."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ def _expandable_segments() -> bool:
 
 
 def _local(tensor: Any) -> Any:
-    """What this process has of a tensor that several have together (DTensor)."""
+    """The local shard of a tensor that several processes share (DTensor)."""
     return getattr(tensor, "_local_tensor", tensor)
 
 

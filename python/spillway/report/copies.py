@@ -15,7 +15,7 @@ __all__ = ["Copies", "Site", "TagCosts", "copies_of", "sites_of"]
 
 @dataclass
 class TagCosts:
-    """What one region's tag has cost. Sizes are bytes, times nanoseconds of the device's."""
+    """The cost of one region's tag. Sizes are bytes, times nanoseconds of the device."""
 
     out_bytes: int = 0
     in_bytes: int = 0

@@ -13,7 +13,7 @@ __all__ = ["Moment", "Usage", "family", "usage_by_device"]
 
 
 def family(tag: str) -> str:
-    """What a tag is drawn with: its first component."""
+    """The group in which a tag is drawn: its first component."""
     return tag.split("/", 1)[0] or "(untagged)"
 
 
@@ -29,7 +29,7 @@ class Moment:
 
     @property
     def without(self) -> int:
-        """What the device would hold had nothing left it."""
+        """The allocated bytes if nothing had been offloaded."""
         return self.device + self.offloaded
 
 
@@ -61,7 +61,7 @@ class Usage:
 
 
 class _Device:
-    """What follows one device's events."""
+    """Accumulates one device's events."""
 
     def __init__(self, index: int, steps: int) -> None:
         self.usage = Usage(index, steps=[(0, 0)] * steps)  # those before its first use

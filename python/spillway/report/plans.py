@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job's budgets were planned to cost, as the job has left it beside its log. Imports no torch."""
+"""The planned cost of a job's budgets, from a file beside its log. Imports no torch."""
 
 from __future__ import annotations
 

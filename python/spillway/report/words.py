@@ -20,7 +20,7 @@ _MOST_RUNS = 5
 
 
 def notices(each: Digest) -> list[str]:
-    """What a reader must know before the figures."""
+    """Notes that a reader needs before the figures."""
     found = []
     if each.log.earlier_runs:
         found.append(_earlier(each.log.earlier_runs))

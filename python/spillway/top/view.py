@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `spillway top` shows."""
+"""The display of `spillway top`."""
 
 from __future__ import annotations
 
