@@ -227,8 +227,8 @@ def offload(
     :func:`spillway.explain` shows the plan, and how close it is to the best possible one.
 
     Memory counts from the first saved tensor of a step to the end of its backward pass. If an optimizer of
-    ``torch.optim`` steps, or ``spillway.step`` is called, before the next entry, it counts until then. Counted
-    is the allocated memory of the allocator in use; with PyTorch's, that of
+    ``torch.optim`` steps, or ``spillway.step`` is called, before the next entry, it counts until then. The
+    budget limits allocated memory of the allocator in use; with PyTorch's, as in
     ``torch.cuda.max_memory_allocated``. The budget applies to each GPU separately.
 
     Args:
