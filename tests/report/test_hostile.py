@@ -209,7 +209,7 @@ def hostile_folder(folder: Path, name: str) -> Path:
     about = {"rank": name, "spillway": name, "torch": name, "allocator": name, "command": ["python", name]}
     path = synthetic.write(folder / LOG, lines, **about, devices=[{"name": name, "bytes": 1}])
     plan = PLAN | {"tag": name}
-    path.with_suffix(".plans.json").write_text(json.dumps({"plans": [plan]}))
+    path.with_suffix(".plans.json").write_text(json.dumps({"spillway_explanations": 2, "plans": [plan]}))
     return folder
 
 
@@ -256,7 +256,9 @@ def test_only_the_page_s_own_script_and_style_may_run(tmp_path):
 @pytest.mark.parametrize("device", ["<script>alert(1)</script>", [], None, 1.5, -1, 10**30, True])
 def test_a_device_that_is_no_number_is_one_line(tmp_path, device):
     synthetic.write(tmp_path / LOG)
-    (tmp_path / "7-1.plans.json").write_text(json.dumps({"plans": [PLAN | {"device": device}]}))
+    (tmp_path / "7-1.plans.json").write_text(
+        json.dumps({"spillway_explanations": 2, "plans": [PLAN | {"device": device}]})
+    )
     with pytest.raises(ReportError, match=r"7-1\.plans\.json: is damaged") as caught:
         plans_of(*read_folder(tmp_path))
     assert "\n" not in str(caught.value)
@@ -272,7 +274,7 @@ def test_a_plan_with_a_wrong_value_is_one_line_or_none(tmp_path, field, value):
     synthetic.write(tmp_path / LOG)
     point = POINT | ({field: value} if field in POINT else {})
     plan = PLAN | {"chosen": point} | ({field: value} if field in PLAN else {})
-    (tmp_path / "7-1.plans.json").write_text(json.dumps({"plans": [plan]}))
+    (tmp_path / "7-1.plans.json").write_text(json.dumps({"spillway_explanations": 2, "plans": [plan]}))
     if (field, value) in (("taken", None), ("tag", "<i>"), ("curve", []), ("curve", {})):
         return
     with pytest.raises(ReportError, match=r"7-1\.plans\.json: is damaged"):
