@@ -20,8 +20,7 @@ ROOT = Path(__file__).parents[1]
 MODEL = "llama-8b-8-layers"
 GIB = 2**30
 #: The actions for the bytes, from the axis up.
-PARTS = (("kept", "#4c72b0"), ("moved", "#dd8452"), ("recomputed", "#55a868"))
-NAMES = {"kept": "resident", "moved": "offloaded", "recomputed": "recomputed"}
+PARTS = (("kept", "#4c72b0"), ("offloaded", "#dd8452"), ("recomputed", "#55a868"))
 
 
 def draw(found: dict[str, Any], ways: dict[str, Any], path: Path) -> None:
@@ -41,10 +40,10 @@ def draw(found: dict[str, Any], ways: dict[str, Any], path: Path) -> None:
         label="lower bound of any plan",
     )
     times.plot(
-        found["plain"]["held"] / GIB, found["plain"]["ms"], "o", color="#222222", label="plain PyTorch"
+        found["plain"]["reserved"] / GIB, found["plain"]["ms"], "o", color="#222222", label="plain PyTorch"
     )
     for (name, way), marker in zip(ways.items(), "sDv^", strict=False):
-        times.plot(way["held"] / GIB, way["ms"], marker, label=WAYS.get(name, name))
+        times.plot(way["reserved"] / GIB, way["ms"], marker, label=WAYS.get(name, name))
     times.set_yscale("log")
     times.set_yticks([300, 400, 600, 1000, 1500], labels=["300", "400", "600", "1000", "1500"])
     times.minorticks_off()
@@ -54,7 +53,7 @@ def draw(found: dict[str, Any], ways: dict[str, Any], path: Path) -> None:
         budgets,
         [[point[part] / GIB for point in points] for part, _ in PARTS],
         colors=[color for _, color in PARTS],
-        labels=[NAMES[part] for part, _ in PARTS],
+        labels=["resident" if part == "kept" else part for part, _ in PARTS],
     )
     parts.set_ylabel("GiB saved for the backward pass")
     parts.set_xlabel("budget, or peak reserved memory (GiB)")

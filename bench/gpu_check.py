@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-# The one module of the package that is wanted here; the package itself may not be built yet.
+# The one module of the package that is needed here; the package itself may not be built yet.
 from spillway.demo.device import architecture, why_no_gpu
 
 ROOT = Path(__file__).parents[1]

@@ -42,7 +42,7 @@ def rows(budgets: dict[str, Any]) -> list[str]:
         found += [(WAYS[way], None, each)]
         found += [("budget of the same memory", each["ours"]["budget"], each["ours"])]
     return [
-        f"| {name} | {f'{budget / GIB:.2f}' if budget else ''} | {each['held_from_second'] / GIB:.2f} "
+        f"| {name} | {f'{budget / GIB:.2f}' if budget else ''} | {each['reserved_from_second'] / GIB:.2f} "
         f"| {each['ms']:.1f} | {each['ms'] / plain['ms']:.3f} | {of_limit(each)} |"
         for name, budget, each in found
     ]
@@ -50,7 +50,7 @@ def rows(budgets: dict[str, Any]) -> list[str]:
 
 def section(found: dict[str, Any]) -> str:
     versions, claims, tests = found["versions"], found["conformance"], found["tests"]
-    plain, *_, ratio_one = (arm["peak_device_bytes"] for arm in found["demo"]["arms"])
+    plain, *_, ratio_one = (variant["peak_device_bytes"] for variant in found["demo"]["variants"])
     link_in, link_out = (found["profile"][way]["rate"] / 1e9 for way in ("h2d", "d2h"))
     met = claims["claims"] - len(claims["failed"])
     lines = [

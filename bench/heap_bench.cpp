@@ -60,7 +60,7 @@ void BM_AllocateBlock(benchmark::State& state) {
       static_cast<double>(driver::counters().allocations - created);
 }
 
-/// Finds the live block around an address inside it.
+/// Finds the allocated block around an address inside it.
 void BM_PointerLookup(benchmark::State& state) {
   WarmHeap warm;
   std::size_t index = 0;

@@ -19,7 +19,7 @@ spillway.use_allocator()  # before CUDA starts: freed blocks are reused while th
 WORDS, LENGTH, STEPS = 96, 64, 4
 
 
-def moved():
+def offloaded():
     devices = spillway.stats()["devices"]
     return devices[0]["residency"]["stashed_bytes"] if devices else 0
 
@@ -27,7 +27,7 @@ def moved():
 def importable(*names):
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
-        print(f"left out for want of {', '.join(missing)}")
+        print(f"skipped, because these packages are missing: {', '.join(missing)}")
     return not missing
 
 
@@ -129,13 +129,13 @@ class TinyModel(nn.Module):
 
 
 OffloadingLoop(TinyModel(), types.SimpleNamespace(activation_offloading=True)).train(examples())
-print(f"a loop: {moved()} bytes moved")
+print(f"a loop: {offloaded()} bytes offloaded")
 with tempfile.TemporaryDirectory() as scratch:
     if importable("transformers", "accelerate"):
-        before = moved()
+        before = offloaded()
         with_transformers(scratch)
-        print(f"transformers.Trainer: {moved() - before} bytes moved")
+        print(f"transformers.Trainer: {offloaded() - before} bytes offloaded")
     if importable("trl", "datasets"):
-        before = moved()
+        before = offloaded()
         with_trl(scratch)
-        print(f"trl.SFTTrainer: {moved() - before} bytes moved")
+        print(f"trl.SFTTrainer: {offloaded() - before} bytes offloaded")

@@ -12,12 +12,12 @@ constexpr const char* kLibrary = "libcupti.so.13";
 
 Result<CuptiApi> CuptiApi::from(Lookup lookup, void* library) {
   CuptiApi api;
-#define SPILLWAY_CUPTI(member, symbol)                                                       \
-  api.member = reinterpret_cast<decltype(&(symbol))>(lookup(library, #symbol));              \
-  if (api.member == nullptr) {                                                               \
-    return SPILLWAY_ERROR(Code::kNoDriver,                                                   \
-                          #symbol " is missing from " + std::string(kLibrary) +              \
-                              ": Spillway needs CUPTI 13.0 or later, as CUDA 13 brings it"); \
+#define SPILLWAY_CUPTI(member, symbol)                                                     \
+  api.member = reinterpret_cast<decltype(&(symbol))>(lookup(library, #symbol));            \
+  if (api.member == nullptr) {                                                             \
+    return SPILLWAY_ERROR(Code::kNoDriver,                                                 \
+                          #symbol " is missing from " + std::string(kLibrary) +            \
+                              ". Install CUPTI 13.0 or later, which is part of CUDA 13."); \
   }
 #include "hooks/cupti_symbols.inc"
 #undef SPILLWAY_CUPTI
@@ -46,7 +46,7 @@ Result<CuptiApi> CuptiApi::open(const std::vector<std::string>& files) {
         Code::kNoDriver,
         std::string("launches are watched through CUPTI, which cannot be opened: ") +
             (why == nullptr ? kLibrary : why) +
-            ". Install it (pip install nvidia-cuda-cupti), or name the folder that has it");
+            ". Install it (pip install nvidia-cuda-cupti), or add its folder to LD_LIBRARY_PATH.");
   }
   return from(dlsym, library);
 }

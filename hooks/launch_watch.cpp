@@ -39,7 +39,7 @@ Status no_profiler_is_due() {
     return SPILLWAY_ERROR(Code::kNotReady,
                           std::string(name) + "=" + *value +
                               ": a profiler uses CUPTI in this process, and CUPTI allows one "
-                              "subscriber. Unset the variable to watch launches");
+                              "subscriber. Unset the variable to watch launches.");
   }
   return {};
 }
@@ -66,7 +66,8 @@ Status LaunchWatch::start(const CuptiApi& cupti,
   });
   static_cast<void>(watching);  // it fails only without memory
   if (forked.load(std::memory_order_relaxed)) {
-    return SPILLWAY_ERROR(Code::kNotReady, "launches cannot be watched in a forked child");
+    return SPILLWAY_ERROR(Code::kNotReady,
+                          "launches cannot be watched in a forked child. Start it with spawn.");
   }
   if (options.steps < 1) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
@@ -75,7 +76,7 @@ Status LaunchWatch::start(const CuptiApi& cupti,
   SPILLWAY_RETURN_IF_ERROR(no_profiler_is_due());
   const Lock lock(control_);
   if (subscriber_ != nullptr) {
-    return SPILLWAY_ERROR(Code::kNotReady, "launches are watched already");
+    return SPILLWAY_ERROR(Code::kNotReady, "launches are watched already. End that first.");
   }
   recorder_.begin(driver);
   SPILLWAY_RETURN_IF_ERROR(subscribe(cupti));

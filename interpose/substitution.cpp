@@ -162,7 +162,7 @@ bool serve_free(Library library, void* at, int& result) {
 
 bool serve_ipc(const void* at, int& result) {
   if (!anything_served.load() || !served().holds(at)) return false;
-  refuse("memory from Spillway's heap has no CUDA IPC handle: run with SPILLWAY_PRELOAD=observe");
+  refuse("memory from Spillway's heap has no CUDA IPC handle. Run with SPILLWAY_PRELOAD=observe.");
   result = CUDA_ERROR_NOT_SUPPORTED;
   return true;
 }

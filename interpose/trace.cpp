@@ -165,7 +165,7 @@ std::string absolute(const std::string& path) {
 Status trace_begin(std::string path) {
   if (path.empty()) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "path is empty: pass the file to write the trace to");
+                          "path is empty. Pass the file to write the trace to.");
   }
   // First, because a forked child must not wait for a lock of its parent's threads.
   if (stopped()) {
@@ -178,7 +178,7 @@ Status trace_begin(std::string path) {
   Writing& to = writing();
   if (to.on) {
     return SPILLWAY_ERROR(Code::kNotReady,
-                          "a trace is being written to " + to.path + ": end it first");
+                          "a trace is being written to " + to.path + ". End it first.");
   }
   // Drops events of an earlier trace from the rings.
   for (ThreadCounters* each = all_counters(); each != nullptr; each = each->next) {
@@ -196,10 +196,10 @@ Status trace_end() {
   Writing& to = writing();
   {
     if (stopped() == Stop::kForked)
-      return SPILLWAY_ERROR(Code::kNotReady, "a forked child has no trace: end it in the parent");
+      return SPILLWAY_ERROR(Code::kNotReady, "a forked child has no trace. End it in the parent.");
     const LightLock locked(writing().mutex);
     if (!to.on || std::exchange(to.ending, true)) {
-      return SPILLWAY_ERROR(Code::kNotReady, "no trace is being written: begin one first");
+      return SPILLWAY_ERROR(Code::kNotReady, "no trace is being written. Begin one first.");
     }
   }
   if (!stopped()) set_mode(Mode::kCount);

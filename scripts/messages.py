@@ -4,13 +4,17 @@
 Usage: python scripts/messages.py [--write]
 
 Prints the list, or writes it to tests/errors/messages.md: one message a line, by folder or module, with the
-type of the error before it. Parts that are only known at run time are in {braces}.
+type of the error before it. Parts that are only known at run time are in {braces}. --write also provokes one
+error of each kind and writes what the user reads to tests/errors/samples.md. PYTHONPATH must name the built
+package.
 """
 
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -211,5 +215,8 @@ def snapshot() -> str:
 if __name__ == "__main__":
     if sys.argv[1:] == ["--write"]:
         SNAPSHOT.write_text(snapshot())
+        if importlib.util.find_spec("spillway") is None:
+            sys.exit("samples.md: not written. Set PYTHONPATH to the built package, as build/release/python.")
+        subprocess.run([sys.executable, ROOT / "tests/errors/samples.py"], check=True)
     else:
         print(snapshot(), end="")

@@ -40,13 +40,14 @@ std::string text_of(const BudgetMiss& missed) {
   if (missed.adapts) {
     return budget + " was exceeded: " + step + " needed " + size +
            ". Later steps offload more where they can. If no step may exceed it, use a larger "
-           "budget, a smaller batch or a shorter sequence";
+           "budget, a smaller batch or a shorter sequence.";
   }
   return budget + " is too small: " + step + " needs " + (need.lower_bound ? "at least " : "") +
          size + ", although all of its activations were offloaded or recomputed" +
          (need.lower_bound ? ". This is a lower bound: an optimizer step may need more" : "") +
-         ". Use a smaller batch, a shorter sequence, a budget of " +
-         std::to_string(need.least.count()) + " bytes, or over_budget_warns to exceed the budget";
+         ". Use a smaller batch, a shorter sequence, " + (missed.warns ? "or " : "") + "--budget " +
+         setting_of(need.least) +
+         (missed.warns ? "." : ", or --over-budget warn (over_budget_warns) to exceed the budget.");
 }
 
 Budget budget_of(std::string_view text, const BudgetSettings& settings) {

@@ -184,12 +184,11 @@ void SpillwayAllocator::out_of_memory(c10::DeviceIndex index, size_t size, const
 }
 
 void SpillwayAllocator::raw_delete(void* at) {
-  TORCH_CHECK(
-      release(at),
-      "Spillway: raw_delete(",
-      at,
-      "): the address is not that of an allocated block of Spillway's allocator. It was freed "
-      "before, or allocated by another allocator");
+  TORCH_CHECK(release(at),
+              "Spillway: raw_delete(",
+              at,
+              "): the address is not that of an allocated block of Spillway's allocator, but was "
+              "freed before or comes from another one");
 }
 
 bool SpillwayAllocator::release(void* at) {
@@ -260,7 +259,7 @@ void SpillwayAllocator::init(int device_count) {
               device_count,
               " devices are visible, and at most ",
               devices_.size(),
-              " are supported: hide some with CUDA_VISIBLE_DEVICES");
+              " are supported. Hide some with CUDA_VISIBLE_DEVICES.");
   device_count_.store(device_count, std::memory_order_relaxed);
   initialized_.store(true, std::memory_order_release);
 }
@@ -396,7 +395,7 @@ Status use_allocator() {
     return SPILLWAY_ERROR(Code::kNotReady,
                           "CUDA has already started with the allocator '" + now->name() +
                               "'. Call spillway.use_allocator() before anything touches the GPU; "
-                              "`spillway run` does not call it for the program");
+                              "`spillway run` does not call it for the program.");
   }
   SPILLWAY_RETURN_IF_ERROR(RuntimeOptions::from_environment().status());
   ccc::allocator.store(&ours);

@@ -150,7 +150,7 @@ TorchPool SpillwayAllocator::heap_pool(c10::DeviceIndex device, c10::MempoolId_t
               name.first,
               ", ",
               name.second,
-              "): allocate to it first");
+              "). Allocate to it first.");
   if (pool->provider) absent("checkpoints of a memory pool with an allocator of its own");
   return *pool;
 }
@@ -174,8 +174,8 @@ ccc::CheckpointDelta SpillwayAllocator::setCheckpointPoolState(
   const auto checkpoint = std::dynamic_pointer_cast<PoolCheckpoint>(state);
   TORCH_CHECK(
       checkpoint,
-      "Spillway: setCheckpointPoolState: the state comes from another allocator: pass one from "
-      "getCheckpointState of Spillway's");
+      "Spillway: setCheckpointPoolState: the state comes from another allocator. Pass one from "
+      "getCheckpointState of Spillway's.");
   ccc::CheckpointDelta delta;
   for (void* const at : pool_blocks(device(index), checkpoint->pool)) {
     delta.ptrs_freed.push_back(at);

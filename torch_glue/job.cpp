@@ -36,7 +36,7 @@ Status start_job() {
   if (budget && share) {
     return SPILLWAY_ERROR(
         Code::kInvalidArgument,
-        "SPILLWAY_BUDGET, or SPILLWAY_TIME_LIMIT, and SPILLWAY_OFFLOAD_RATIO: set one of them");
+        "SPILLWAY_BUDGET, or SPILLWAY_TIME_LIMIT, and SPILLWAY_OFFLOAD_RATIO. Set one of them.");
   }
   const auto ratio = Ratio::of(budget ? 1.0 : share.value_or(0));
   if (!ratio.ok()) {

@@ -67,8 +67,8 @@ py::object host_copy(std::uint64_t address, std::uint64_t size) {
   const std::uint64_t offset = address - block.address();
   py::bytearray copy(std::string(size, '\0'));
   bool fits = false;
-  const bool found = owner->pauses().with_copy(block, [&](const std::byte* data, Bytes held) {
-    fits = offset + size <= held.count();
+  const bool found = owner->pauses().with_copy(block, [&](const std::byte* data, Bytes copied) {
+    fits = offset + size <= copied.count();
     if (fits) std::memcpy(PyByteArray_AS_STRING(copy.ptr()), data + offset, size);
   });
   return found && fits ? py::object(copy) : py::none();

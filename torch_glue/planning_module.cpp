@@ -41,7 +41,7 @@ py::dict as_dict(const PlanPoint& point, std::uint64_t more) {
   dict["budget"] = point.budget.count() + more;
   dict["peak"] = point.peak.count() + more;
   dict["kept"] = point.kept;
-  dict["moved"] = point.offloaded;
+  dict["offloaded"] = point.offloaded;
   dict["recomputed"] = point.recomputed;
   dict["seconds"] = point.timing.total();
   dict["compute"] = point.timing.compute;
@@ -107,11 +107,11 @@ py::object as_dict(const std::optional<StepTimes>& times) {
   for (const StepTimes::Mark& mark : times->marks) {
     const bool known = mark.storage != StepTimes::kNoStorage;
     marks.append(py::make_tuple(
-        mark.place, mark.seconds, known ? std::optional(mark.storage) : std::nullopt, mark.wanted));
+        mark.place, mark.seconds, known ? std::optional(mark.storage) : std::nullopt, mark.used));
   }
   dict["marks"] = marks;
   dict["end"] = times->end;
-  dict["turn"] = times->boundary;
+  dict["boundary"] = times->boundary;
   dict["saved"] = times->saved;
   dict["recompute"] = times->recompute;
   dict["link"] = py::make_tuple(times->link.out, times->link.in, times->link.per_copy);
@@ -150,10 +150,10 @@ py::dict as_dict(const KnownStep& step) {
 StepTimes times_of(const py::dict& dict) {
   StepTimes times;
   using Mark = std::tuple<std::size_t, double, std::optional<std::size_t>, bool>;
-  for (const auto& [place, seconds, storage, wanted] : dict["marks"].cast<std::vector<Mark>>())
-    times.marks.push_back({place, seconds, storage.value_or(StepTimes::kNoStorage), wanted});
+  for (const auto& [place, seconds, storage, used] : dict["marks"].cast<std::vector<Mark>>())
+    times.marks.push_back({place, seconds, storage.value_or(StepTimes::kNoStorage), used});
   times.end = dict["end"].cast<double>();
-  times.boundary = dict["turn"].cast<std::optional<std::size_t>>();
+  times.boundary = dict["boundary"].cast<std::optional<std::size_t>>();
   times.saved = dict["saved"].cast<std::vector<std::size_t>>();
   times.recompute = dict["recompute"].cast<std::vector<double>>();
   const auto link = dict["link"].cast<std::array<double, 3>>();

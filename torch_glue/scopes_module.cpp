@@ -23,7 +23,7 @@ class Opened {
   /// is None. Both are native functions: Python code could be interrupted within.
   void open(const py::object& open, py::object close) {
     if (close_)
-      throw std::logic_error("this scope is already open: leave it before entering it again");
+      throw std::logic_error("this scope is already open. Leave it before entering it again.");
     value_ = open();
     close_ = std::move(close);
   }
@@ -96,7 +96,7 @@ void leave(const py::object& self,
   if (all.empty()) {
     const auto kind = py::type::of(self).attr("__name__").cast<std::string>();
     throw std::runtime_error(
-        kind + " is not open on this thread: leave it once, on the thread that entered it");
+        kind + " is not open on this thread. Leave it once, on the thread that entered it.");
   }
   const auto left = [&] {
     const py::object then = self.attr(name("_left"));

@@ -37,8 +37,8 @@ Status refuse_in_forked_child() {
   if (!in_forked_child()) return {};
   return SPILLWAY_ERROR(Code::kNotReady,
                         "this process was forked from one that uses Spillway, and CUDA does not "
-                        "work in it: leave its device memory alone, or start the process with "
-                        "spawn instead");
+                        "work in it. Leave its device memory alone, or start the process with "
+                        "spawn instead.");
 }
 
 int finish(const Status& status) {

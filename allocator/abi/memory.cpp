@@ -22,7 +22,7 @@ Status allocate(int32_t device, uint64_t size, void* stream, void** block) {
   if (block == nullptr) {
     return SPILLWAY_ERROR(
         Code::kInvalidArgument,
-        "spillway_allocate: block is null: pass a pointer to store the address in");
+        "spillway_allocate: block is null. Pass a pointer to store the address in.");
   }
   SPILLWAY_ASSIGN_OR_RETURN(DeviceRuntime* const runtime,
                             Runtime::instance().device(DeviceId{device}));
@@ -52,7 +52,7 @@ Status release(void* block) {
   if (owner->heap().find(at).at != at) {
     return not_ours("spillway_release",
                     block,
-                    " is inside a block: pass the address that spillway_allocate returned");
+                    " is inside a block. Pass the address that spillway_allocate returned.");
   }
   if (owner->free(at)) return {};
   return not_ours("spillway_release", block, " was released by another thread at the same time");

@@ -8,15 +8,16 @@ namespace {
 Status push(const char* tag) {
   if (tag == nullptr) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "spillway_tag_push: tag is null: pass a path such as \"model/layer\"");
+                          "spillway_tag_push: tag is null. Pass a path such as \"model/layer\"");
   }
   return push_tag(tag).status();
 }
 
 Status pop() {
   if (pop_tag()) return {};
-  return SPILLWAY_ERROR(Code::kNotReady,
-                        "spillway_tag_pop: this thread has no open spillway_tag_push");
+  return SPILLWAY_ERROR(
+      Code::kNotReady,
+      "spillway_tag_pop: this thread has no open tag. Call spillway_tag_push first.");
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace {
 Status begin(int32_t device, const char* path) {
   if (path == nullptr || *path == '\0') {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "spillway_trace_begin: path is null or empty: pass the file to write");
+                          "spillway_trace_begin: path is null or empty. Pass the file to write.");
   }
   SPILLWAY_ASSIGN_OR_RETURN(DeviceRuntime* const runtime,
                             Runtime::instance().device(DeviceId{device}));

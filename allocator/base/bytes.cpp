@@ -27,4 +27,17 @@ std::string readable(Bytes bytes) {
   return to_text(value, unit == 0 ? 0 : 2) + ' ' + kUnits.at(unit);
 }
 
+std::string setting_of(Bytes need) {
+  constexpr std::uint64_t kSpare = 50;
+  constexpr std::array kUnits = {
+      std::pair(30U, "GiB"), std::pair(20U, "MiB"), std::pair(10U, "KiB")};
+  for (const auto& [shift, unit] : kUnits) {
+    const std::uint64_t below = need.count() >> shift;
+    const std::uint64_t rest = need.count() - (below << shift);
+    const std::uint64_t more = rest == 0 ? 0 : (std::uint64_t{1} << shift) - rest;
+    if (more <= need.count() / kSpare) return std::to_string(below + (rest == 0 ? 0 : 1)) + unit;
+  }
+  return std::to_string(need.count()) + "B";
+}
+
 }  // namespace spillway

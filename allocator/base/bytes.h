@@ -58,6 +58,9 @@ class Bytes {
 /// Such as "20.00 MiB", for messages.
 std::string readable(Bytes bytes);
 
+/// A value of a size setting such as "77GiB": at least `need`, and at most a fiftieth larger.
+std::string setting_of(Bytes need);
+
 namespace literals {
 constexpr Bytes operator""_B(unsigned long long n) {
   return Bytes{n};

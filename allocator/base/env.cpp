@@ -177,7 +177,7 @@ Status check_names() {
     for (const std::string_view known : kKnown)
       list += (list.empty() ? "" : ", ") + std::string(known);
     return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          std::string(name) + ": unknown setting; known are " + list);
+                          std::string(name) + ": unknown setting. Use one of " + list + ".");
   }
   return {};
 }

@@ -68,8 +68,8 @@ bool has_ended(std::int32_t process, std::uint64_t started) {
 std::string address_space_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
-  return "; RLIMIT_AS (ulimit -v) limits this process to " + readable(Bytes{limit.rlim_cur}) +
-         " of addresses: raise it, or remove it with `ulimit -v unlimited`";
+  return "; RLIMIT_AS limits this process to " + readable(Bytes{limit.rlim_cur}) +
+         " of addresses, see `ulimit -v`";
 }
 
 }  // namespace spillway

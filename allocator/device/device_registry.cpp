@@ -18,7 +18,7 @@ Result<DeviceRuntime*> DeviceRegistry::device(DeviceId id) {
   if (in_forked_child()) {
     return SPILLWAY_ERROR(
         Code::kNotReady,
-        "this process was forked from one that uses Spillway: start it with spawn instead");
+        "this process was forked from one that uses Spillway. Start it with spawn instead.");
   }
   SPILLWAY_RETURN_IF_ERROR(settings_);
   const Lock making(making_);

@@ -22,7 +22,7 @@ Status Evictable::allow(std::string_view pattern) {
     return SPILLWAY_ERROR(
         Code::kInvalidArgument,
         "eviction of \"\": memory without a tag cannot be evicted, because Spillway does "
-        "not know when it is unused: allocate it under a tag");
+        "not know when it is unused. Allocate it under a tag.");
   }
   const Lock lock(mutex_);
   allowed_.emplace_back(pattern);
@@ -34,7 +34,7 @@ Status Evictable::forbid(std::string_view pattern) {
   if (remove_one(allowed_, pattern)) return {};
   return SPILLWAY_ERROR(Code::kNotReady,
                         "eviction of \"" + std::string(pattern) +
-                            "\" is not allowed at present: allow it before forbidding it");
+                            "\" is not allowed at present. Allow it before forbidding it.");
 }
 
 void Evictable::pin(std::string_view pattern) {

@@ -19,8 +19,8 @@ Result<Bytes> budget(const char* name, Bytes most) {
       std::string(name) + '=' + std::to_string(given->count()) +
           ": expected a size above 0 and at most " + std::to_string(most.count()) + " bytes (" +
           readable(most) +
-          "), the memory of this machine that may be pinned. To pin nothing, do not offload; "
-          "unset it to be limited by the machine alone");
+          "), the memory of this machine that may be pinned. To pin nothing, do not offload. "
+          "To be limited by the machine alone, unset it.");
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ Result<RuntimeOptions> RuntimeOptions::from_environment() {
   if (limit && limit->zero()) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           "SPILLWAY_MEMORY_LIMIT=0: expected a size above 0 and at most the "
-                          "device's memory; unset it for no other limit");
+                          "device's memory. Unset it for no other limit.");
   }
   options.memory_limit = limit.value_or(Bytes{});
   return options;

@@ -20,10 +20,9 @@ std::string out_of_memory_text(DeviceRuntime& runtime, Bytes size, const Status&
   // Everything that can be offloaded has been, up to here.
   if (AllocationCurve& curve = runtime.curve(); curve.on() && !curve.in_optimizer_phase()) {
     text += "; a budget of spillway.offload for this step must be at least " +
-            std::to_string((needed_so_far(curve.so_far()) + size).count()) +
-            " bytes (a lower bound)";
+            setting_of(needed_so_far(curve.so_far()) + size) + " (a lower bound)";
   }
-  return text + ". " + std::string(why.detail()) +
+  return text + ". Spillway's heap: " + std::string(why.detail()) +
          ". More may fit with a larger offload_ratio (spillway.CPUOffload) or a smaller batch.";
 }
 

@@ -41,7 +41,7 @@ Status named(const std::string& pattern) {
   return SPILLWAY_ERROR(
       Code::kInvalidArgument,
       "pattern \"\": memory without a tag cannot be paused, because Spillway does not "
-      "know when it is unused: pass a tag, or \"*\" for all tagged memory");
+      "know when it is unused. Pass a tag, or \"*\" for all tagged memory.");
 }
 
 PauseReport report_of(const std::vector<Part>& parts) {
@@ -72,11 +72,12 @@ Status PauseCoordinator::nothing_under(const std::vector<std::string>& patterns,
                           "all memory with tags that match " + asked + " is " + otherwise);
   }
   std::string others;
+  tags.erase(TagId::kUntagged);
   for (const TagId tag : tags)
     others += (others.empty() ? "\"" : ", \"") + tag_name(tag) + "\"";
   return SPILLWAY_ERROR(Code::kInvalidArgument,
                         "no memory of Spillway's heap has a tag that matches " + asked +
-                            "; tags with memory: " + (others.empty() ? "none" : others));
+                            ". Tags with memory: " + (others.empty() ? "none" : others) + ".");
 }
 
 Result<PauseReport> PauseCoordinator::pause(const std::vector<PauseRequest>& requests) {
@@ -175,7 +176,7 @@ Status PauseCoordinator::usable() const {
   return SPILLWAY_ERROR(Code::kNotReady,
                         "this process was forked from one that uses Spillway: its memory cannot be "
                         "paused or resumed here. "
-                        "Do it in the parent, or start the process with spawn");
+                        "Do it in the parent, or start the process with spawn.");
 }
 
 }  // namespace spillway

@@ -236,7 +236,7 @@ void StepRecording::saved(std::size_t storage, driver::Stream stream) {
   mark(stream, Span::Kind::kSaved, storage);
 }
 
-void StepRecording::wanted(std::size_t storage, driver::Stream stream) {
+void StepRecording::used(std::size_t storage, driver::Stream stream) {
   mark(stream, Span::Kind::kWanted, storage);
 }
 

@@ -40,7 +40,7 @@ class StepRecording {
   void follow();
   /// Report an event after it is complete. Call these while on().
   void saved(std::size_t storage, driver::Stream stream);
-  void wanted(std::size_t storage, driver::Stream stream);
+  void used(std::size_t storage, driver::Stream stream);
   /// Ends the backward pass and the measurement.
   void end();
   /// Cancels the measurement.

@@ -48,13 +48,13 @@ Result<const Api*> load_once() {
 
 Result<Api> load(Lookup lookup) {
   Api api;
-#define SPILLWAY_CU(name, version)                                                               \
-  api.name = reinterpret_cast<PFN_cu##name##_v##version>(lookup("cu" #name, version));           \
-  if (api.name == nullptr) {                                                                     \
-    return SPILLWAY_ERROR(Code::kNoDriver,                                                       \
-                          "cu" #name                                                             \
-                          " was not found: is an NVIDIA driver installed? Without a GPU, start " \
-                          "the program with `spillway emulate`");                                \
+#define SPILLWAY_CU(name, version)                                                              \
+  api.name = reinterpret_cast<PFN_cu##name##_v##version>(lookup("cu" #name, version));          \
+  if (api.name == nullptr) {                                                                    \
+    return SPILLWAY_ERROR(Code::kNoDriver,                                                      \
+                          "cu" #name                                                            \
+                          " was not found. Install an NVIDIA driver, or, without a GPU, start " \
+                          "the program with `spillway emulate`.");                              \
   }
 #define SPILLWAY_CU_OPTIONAL(name, version) \
   api.name = reinterpret_cast<PFN_cu##name##_v##version>(lookup("cu" #name, version));

@@ -60,7 +60,8 @@ Result<DevicePtr> reserve_addresses(const Device& device, Bytes size) {
   if (status.code() != Code::kOutOfDeviceMemory || limit.empty()) return status;
   return SPILLWAY_ERROR(Code::kOutOfHostMemory,
                         readable(size) + " of addresses for device memory cannot be reserved (" +
-                            status.detail() + ")" + limit);
+                            status.detail() + limit +
+                            "). Raise RLIMIT_AS, or remove it with `ulimit -v unlimited`.");
 }
 
 CUmemAccessDesc access_of(DeviceId device) {

@@ -22,7 +22,8 @@ Status no_stream(DeviceId device) {
   return SPILLWAY_ERROR(Code::kInvalidArgument,
                         "the stream passed is not a stream of device " +
                             std::to_string(static_cast<int>(device)) +
-                            ": it was destroyed, belongs to another device, or never was a stream");
+                            ": it was destroyed, belongs to another device, or never was a stream. "
+                            "Pass one that exists.");
 }
 
 /// Errors: kInvalidArgument if there is no such stream.
@@ -34,8 +35,8 @@ Status outside_capture(const Api& api, Stream stream) {
   if (capture == CU_STREAM_CAPTURE_STATUS_NONE) return {};
   return SPILLWAY_ERROR(
       Code::kNotReady,
-      "a stream is being captured into a CUDA graph: work outside the graph can be "
-      "recorded and waited for only after the capture ends");
+      "a stream is being captured into a CUDA graph. Record and wait for work outside of the "
+      "graph after the capture ends.");
 }
 
 }  // namespace

@@ -160,15 +160,16 @@ bool Backing::release(const Chunk& chunk) {
 
 Result<SharedMemory> Backing::share(Range where) const {
   if ((memory_.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
-    return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "this device's memory cannot be shared between processes");
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        "this device's memory cannot be shared between processes. Share a copy in host memory.");
   }
   const driver::CurrentDevice current(*device_.api, device_.context);
   auto chunk = around(where.begin);
   if (chunk == chunks_.end()) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           "this memory is in pages that planned allocations of a training step "
-                          "reuse, and cannot be shared between processes: share a copy of it");
+                          "reuse, and cannot be shared between processes. Share a copy of it.");
   }
   SharedMemory shared{chunk->first, {}};
   for (; chunk != chunks_.end() && chunk->first < where.end(); ++chunk) {

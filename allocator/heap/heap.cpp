@@ -60,7 +60,7 @@ inline driver::DevicePtr HeapState::hit(const RegionKey& key,
   if (size > addresses.range_size()) {
     return heap.out_of_memory(
         size,
-        SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "which is more than twice the device's memory"));
+        SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "that is more than twice the device's memory"));
   }
   const Bytes rounded{(size.count() + kUnit.count() - 1) & ~(kUnit.count() - 1)};
   const RegionKey key{
@@ -103,9 +103,9 @@ Result<driver::DevicePtr> Heap::allocate_anywhere(Bytes size,
 Status Heap::out_of_memory(Bytes size, const Status& failed) {
   if (failed.code() != Code::kOutOfDeviceMemory) return failed;
   state_->accounting.count_out_of_memory();
-  return SPILLWAY_ERROR(Code::kOutOfDeviceMemory,
-                        std::to_string(size.count()) + " bytes asked for, " + failed.detail() +
-                            "; " + view().report());
+  return SPILLWAY_ERROR(
+      Code::kOutOfDeviceMemory,
+      "cannot allocate " + readable(size) + ": " + failed.detail() + "; " + view().report());
 }
 
 Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
@@ -330,7 +330,7 @@ Result<Region*> HeapState::region_for(const RegionKey& key) {
   if (!regions.add(std::move(made), addresses.piece())) {
     return SPILLWAY_ERROR(
         Code::kOutOfDeviceMemory,
-        "the heap has no room for another pair of stream and memory pool: use fewer of them");
+        "the heap has no room for another pair of stream and memory pool. Use fewer of them.");
   }
   return region;
 }
@@ -365,7 +365,7 @@ Result<Bytes> Heap::evict(std::span<const driver::DevicePtr> blocks) {
     if (shared) {
       return SPILLWAY_ERROR(
           Code::kNotReady,
-          "a block is shared with other processes: it can be evicted after they have released it");
+          "a block is shared with other processes. Evict it after they have released it.");
     }
   }
   Bytes back;

@@ -24,7 +24,7 @@ Result<SharedMemory> Heap::share(driver::DevicePtr at) {
         "blocks too");
   }
   if (block->evicted || block->pinned) {
-    return SPILLWAY_ERROR(Code::kNotReady, "the memory is paused: resume it first");
+    return SPILLWAY_ERROR(Code::kNotReady, "the memory is paused. Resume it first.");
   }
   return region->share(block);
 }

@@ -80,7 +80,7 @@ Status LifetimeRecorder::start(const RecordingOptions& options) {
   auto fresh = std::make_unique<Recording>(options);
   const Lock lock(mutex_);
   if (on()) {
-    return SPILLWAY_ERROR(Code::kNotReady, "a recording is already running: end it first");
+    return SPILLWAY_ERROR(Code::kNotReady, "a recording is already running. End it first.");
   }
   if (!options.path.empty()) {
     fresh->file.emplace(options.device, options.granularity);
@@ -94,7 +94,7 @@ Status LifetimeRecorder::start(const RecordingOptions& options) {
 
 Status LifetimeRecorder::stop() {
   const Lock lock(mutex_);
-  if (!on()) return SPILLWAY_ERROR(Code::kNotReady, "no recording is running: begin one first");
+  if (!on()) return SPILLWAY_ERROR(Code::kNotReady, "no recording is running. Begin one first.");
   on_.store(false, std::memory_order_relaxed);
   MemoryEvents::unsubscribe(*this);
   if (!recording_->file) return {};

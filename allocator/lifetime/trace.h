@@ -69,8 +69,8 @@ class TraceEncoder {
 };
 
 /// Decodes a trace. A truncated trace is decoded as far as possible.
-/// Errors: kInvalidArgument with the offset if the bytes are not a trace, have another version, or
-/// contradict themselves.
+/// Errors: kInvalidArgument if the bytes are not a trace, have another format, or are damaged. The
+/// text has no subject: the caller puts the file's name before it.
 Result<Trace> read_trace(std::string_view bytes);
 
 /// As read_trace, from a file. Errors: also kInvalidArgument if it cannot be read.

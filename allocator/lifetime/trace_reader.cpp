@@ -24,34 +24,41 @@ class Reader {
       SPILLWAY_RETURN_IF_ERROR(record(whole));
       if (!whole) break;  // an incomplete record
     }
-    if (trace_.complete && at_ != bytes_.size()) return wrong("data follows the trace's end");
+    if (trace_.complete && at_ != bytes_.size()) return wrong("data after the end of the trace");
     return std::move(trace_);
   }
 
  private:
   [[nodiscard]] Status wrong(const std::string& what) const {
-    return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "trace, byte " + std::to_string(begin_) + ": " + what);
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        "is damaged at byte " + std::to_string(begin_) + " (" + what + "). Record the run again.");
+  }
+
+  static Status refused(const std::string& why) {
+    return SPILLWAY_ERROR(Code::kInvalidArgument, why);
   }
 
   Status header() {
     if (bytes_.substr(0, wire::kMagic.size()) != wire::kMagic)
-      return wrong("this is not a Spillway trace");
+      return refused(
+          "is not a trace of Spillway. Write one with spillway.memory.record_trace(PATH).");
     at_ = wire::kMagic.size();
     bool whole = true;
     std::uint64_t version = 0;
     SPILLWAY_RETURN_IF_ERROR(number(version, whole));
     if (whole && version != wire::kVersion) {
-      return wrong("version " + std::to_string(version) + "; this Spillway reads version " +
-                   std::to_string(wire::kVersion));
+      return refused("has format " + std::to_string(version) + ", but this Spillway reads format " +
+                     std::to_string(wire::kVersion) +
+                     ". Use the version of Spillway that wrote it.");
     }
     std::uint64_t device = 0;
     std::uint64_t granularity = 0;
     SPILLWAY_RETURN_IF_ERROR(number(device, whole));
     SPILLWAY_RETURN_IF_ERROR(number(granularity, whole));
-    if (!whole) return wrong("the file ends within its header");
+    if (!whole) return refused("is truncated within its header. Record the run again.");
     if (device > static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max())) {
-      return wrong("no such device: " + std::to_string(device));
+      return wrong("device " + std::to_string(device));
     }
     trace_.device = static_cast<DeviceId>(static_cast<std::int32_t>(device));
     trace_.granularity = Bytes{granularity};
@@ -161,7 +168,7 @@ class Reader {
     SPILLWAY_RETURN_IF_ERROR(number(back, whole));
     if (!whole) return {};
     if (back >= sizes_.size() || !sizes_[sizes_.size() - 1 - back]) {
-      return wrong("an event of a block that is not allocated");
+      return wrong("event of a block that is not allocated");
     }
     event.block = sizes_.size() - 1 - back;
     if (event.kind == TraceEvent::Kind::kRetag) {

@@ -82,7 +82,7 @@ class Bound {
         recomputable_(profile.events()),
         recomputable_first_(profile.events()),
         again_(profile.events()),
-        wanted_(first_uses(profile, std::vector(profile.storages.size(), Action::kOffload))),
+        first_use_(first_uses(profile, std::vector(profile.storages.size(), Action::kOffload))),
         boundary_(std::min(profile.boundary, profile.events())) {
     const std::vector<Action> all(profile.storages.size(), Action::kKeep);
     const auto allocated = allocated_bytes(profile, all);
@@ -176,10 +176,10 @@ class Bound {
     for (std::size_t storage = 0; storage < offloaded.size(); ++storage) {
       const StepProfile::Storage& known = profile_.storages[storage];
       // A storage without a later use, or with uses only as an operand, need not be fetched.
-      const bool wanted = wanted_[storage] < profile_.events();
+      const bool used = first_use_[storage] < profile_.events();
       out_.add(offloaded[storage], profile_.link.out_seconds(known.bytes));
-      in_.add(offloaded[storage], wanted ? profile_.link.in_seconds(known.bytes) : 0);
-      if (known.recompute) recompute_.add(offloaded[storage], wanted ? *known.recompute : 0);
+      in_.add(offloaded[storage], used ? profile_.link.in_seconds(known.bytes) : 0);
+      if (known.recompute) recompute_.add(offloaded[storage], used ? *known.recompute : 0);
     }
     out_.order();
     in_.order();
@@ -222,22 +222,22 @@ class Bound {
     std::size_t last = 0;
     for (const StepProfile::Storage& storage : profile_.storages)
       first = std::min(first, storage.saved);
-    for (const std::size_t wanted : wanted_)
-      if (wanted < profile_.events()) last = std::max(last, wanted);
+    for (const std::size_t first_use : first_use_)
+      if (first_use < profile_.events()) last = std::max(last, first_use);
     first_ = before_[first];
     last_ = before_[last];
   }
 
   const StepProfile& profile_;
-  CheapestFirst out_;                       // O(b) of the header
-  CheapestFirst in_;                        // I(b)
-  CheapestFirst recompute_;                 // C(r)
-  std::vector<double> over_;                // K(k) - budget
-  std::vector<double> recomputable_;        // R(k)
-  std::vector<double> recomputable_first_;  // part of these that is offloaded for the first time
-  std::vector<double> again_;               // offloaded, and was offloaded before
-  std::vector<double> before_;              // t(k), and t_end
-  const std::vector<std::size_t> wanted_;   // by storage, without recomputation
+  CheapestFirst out_;                         // O(b) of the header
+  CheapestFirst in_;                          // I(b)
+  CheapestFirst recompute_;                   // C(r)
+  std::vector<double> over_;                  // K(k) - budget
+  std::vector<double> recomputable_;          // R(k)
+  std::vector<double> recomputable_first_;    // part of these that is offloaded for the first time
+  std::vector<double> again_;                 // offloaded, and was offloaded before
+  std::vector<double> before_;                // t(k), and t_end
+  const std::vector<std::size_t> first_use_;  // by storage, without recomputation
   std::size_t boundary_;
   double first_ = 0;
   double last_ = 0;

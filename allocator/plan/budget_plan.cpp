@@ -11,15 +11,15 @@ namespace {
 std::optional<std::string> check_storage(const StepProfile& profile,
                                          const BudgetPlan& plan,
                                          std::size_t storage,
-                                         std::size_t wanted) {
+                                         std::size_t first_use) {
   const StepProfile::Storage& known = profile.storages[storage];
   const std::string name = "storage " + std::to_string(storage);
   if (plan.actions[storage] == Action::kRecompute && !known.recompute) {
     return name + " cannot be recomputed";
   }
   if (plan.actions[storage] != Action::kOffload) return std::nullopt;
-  if (plan.fetch[storage] > wanted) return name + " is fetched after it is wanted";
-  if (plan.fetch[storage] < std::min(wanted, profile.boundary)) {
+  if (plan.fetch[storage] > first_use) return name + " is fetched after its first use";
+  if (plan.fetch[storage] < std::min(first_use, profile.boundary)) {
     return name + " is fetched before the backward pass";
   }
   return std::nullopt;
@@ -40,13 +40,14 @@ std::vector<std::uint64_t> allocated_bytes(const StepProfile& profile,
   // Prefix sums of the changes at each event.
   std::vector<std::uint64_t> change(profile.events() + 1);
   const auto in_use = operands_in_use(profile, actions);
-  const auto wanted = first_uses(profile, in_use);
+  const auto first_use = first_uses(profile, in_use);
   for (const RecordedStep::Absence& offloaded : profile.memory.absences) {
     const Action action = actions[offloaded.storage];
     std::size_t from = offloaded.to;
     if (action == Action::kKeep) from = offloaded.from;
     // Only the fetch for its first use is planned.
-    if (action == Action::kOffload && !fetch.empty() && offloaded.to <= wanted[offloaded.storage])
+    if (action == Action::kOffload && !fetch.empty() &&
+        offloaded.to <= first_use[offloaded.storage])
       from = std::clamp(fetch[offloaded.storage], offloaded.from, offloaded.to);
     change[from] += offloaded.bytes;
     change[offloaded.to] -= offloaded.bytes;  // wraps, and wraps back
@@ -63,7 +64,7 @@ std::vector<std::uint64_t> allocated_bytes(const StepProfile& profile,
       }
     }
     std::size_t back = operand.to;
-    if (action == Action::kOffload && !fetch.empty() && operand.to <= wanted[operand.storage])
+    if (action == Action::kOffload && !fetch.empty() && operand.to <= first_use[operand.storage])
       back = std::clamp(fetch[operand.storage], operand.from, operand.to);
     change[operand.from] -= operand.bytes;
     change[back] += operand.bytes;
@@ -85,10 +86,10 @@ std::optional<std::string> check_plan(const StepProfile& profile,
     return "it is for " + std::to_string(plan.actions.size()) + " storages, not " +
            std::to_string(storages);
   }
-  const auto wanted = first_uses(profile, plan.actions);
-  if (plan.wanted != wanted) return "storages are wanted at other places than it says";
+  const auto first_use = first_uses(profile, plan.actions);
+  if (plan.first_use != first_use) return "its first uses are not those of the profile";
   for (std::size_t storage = 0; storage < storages; ++storage) {
-    if (auto wrong = check_storage(profile, plan, storage, wanted[storage])) return wrong;
+    if (auto wrong = check_storage(profile, plan, storage, first_use[storage])) return wrong;
   }
   const auto allocated = allocated_bytes(profile, plan.actions, plan.fetch);
   const auto most = std::max_element(allocated.begin(), allocated.end());

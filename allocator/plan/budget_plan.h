@@ -28,9 +28,9 @@ struct BudgetPlan {
   /// For offloaded storages: the event at whose beginning the fetch starts, at the latest the event
   /// of first use.
   std::vector<std::size_t> fetch{};
-  std::vector<std::size_t> wanted{};  // as first_uses
-  Bytes budget{};                     // that the plan was made for
-  Bytes peak{};                       // peak bytes of the step
+  std::vector<std::size_t> first_use{};  // as first_uses
+  Bytes budget{};                        // that the plan was made for
+  Bytes peak{};                          // peak bytes of the step
   // peak bytes with everything offloaded or recomputed that can be
   Bytes least{};
   StepTiming timing{};  // predicted; zero if the profile has no times

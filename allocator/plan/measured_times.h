@@ -31,7 +31,7 @@ class MeasuredTimes {
   [[nodiscard]] const StepTimes& believed() const { return believed_; }
 
   /// Whether further steps must be measured.
-  [[nodiscard]] bool wanted() const { return !done_; }
+  [[nodiscard]] bool needed() const { return !done_; }
 
   /// Adds a step that followed a plan. `stalled`: its host delayed it. Returns true if the accepted
   /// times have changed, so that a new plan is needed.

@@ -194,16 +194,16 @@ std::vector<std::size_t> first_uses(const StepProfile& profile,
 }
 
 std::vector<std::size_t> first_uses(const StepProfile& profile, const std::vector<bool>& in_use) {
-  std::vector<std::size_t> wanted;
-  wanted.reserve(profile.storages.size());
+  std::vector<std::size_t> first_use;
+  first_use.reserve(profile.storages.size());
   for (const StepProfile::Storage& storage : profile.storages)
-    wanted.push_back(storage.wanted);
+    first_use.push_back(storage.first_use);
   for (std::size_t each = in_use.size(); each-- > 0;) {
     const Operand& operand = profile.memory.operands[each];
-    std::size_t& event = wanted[operand.storage];
+    std::size_t& event = first_use[operand.storage];
     if (!in_use[each] && operand.from == event) event = offloaded_until(profile.memory, operand);
   }
-  return wanted;
+  return first_use;
 }
 
 }  // namespace spillway

@@ -112,17 +112,17 @@ std::vector<std::size_t> OperandsInUse::settle(std::size_t storage, Action actio
   return changed;
 }
 
-std::vector<std::size_t> OperandsInUse::wanted() const {
-  std::vector<std::size_t> wanted;
-  wanted.reserve(profile_->storages.size());
+std::vector<std::size_t> OperandsInUse::first_use() const {
+  std::vector<std::size_t> first_use;
+  first_use.reserve(profile_->storages.size());
   for (const StepProfile::Storage& storage : profile_->storages)
-    wanted.push_back(storage.wanted);
+    first_use.push_back(storage.first_use);
   const auto& operands = profile_->memory.operands;
   for (std::size_t each = operands.size(); each-- > 0;) {
-    std::size_t& event = wanted[operands[each].storage];
+    std::size_t& event = first_use[operands[each].storage];
     if (!in_use(each) && operands[each].from == event) event = index_->later[each].event;
   }
-  return wanted;
+  return first_use;
 }
 
 }  // namespace spillway

@@ -38,7 +38,7 @@ class OperandsInUse {
   std::vector<std::size_t> settle(std::size_t storage, Action action);
 
   /// As first_uses.
-  [[nodiscard]] std::vector<std::size_t> wanted() const;
+  [[nodiscard]] std::vector<std::size_t> first_use() const;
 
  private:
   class Lists;

@@ -11,19 +11,19 @@
 namespace spillway {
 
 Uses::Uses(std::vector<std::size_t> first_uses, std::size_t events)
-    : wanted(std::move(first_uses)) {
+    : first_use(std::move(first_uses)) {
   // Counting sort: there are as many events as storages.
   std::vector<std::size_t> first(events + 2);
   next.assign(events + 1, events);
-  for (std::size_t& event : wanted) {
+  for (std::size_t& event : first_use) {
     event = std::min(event, events);
     ++first[event + 1];
     next[event] = event;
   }
   std::partial_sum(first.begin(), first.end(), first.begin());
-  in_order.resize(wanted.size());
-  for (std::size_t storage = 0; storage < wanted.size(); ++storage)
-    in_order[first[wanted[storage]]++] = storage;
+  in_order.resize(first_use.size());
+  for (std::size_t storage = 0; storage < first_use.size(); ++storage)
+    in_order[first[first_use[storage]]++] = storage;
   for (std::size_t event = events; event-- > 0;)
     if (next[event] != event) next[event] = next[event + 1];
 }
@@ -160,20 +160,22 @@ std::size_t PeakProfile::fetch(std::size_t storage,
                                Bytes limit,
                                std::size_t earliest,
                                const Uses& uses) {
-  const std::size_t wanted = uses.wanted[storage];
-  std::size_t free = wanted;
-  each_absence_before(wanted, storage, [&](std::size_t from, std::size_t to, std::uint64_t bytes) {
-    const std::size_t first = std::max(earliest, from);
-    if (bytes > limit.count() || first >= to) return false;
-    free = peaks_.free_since(first, to, limit.count() - bytes);
-    return free == from;
-  });
-  const std::size_t back = std::min(uses.next[free], wanted);
-  if (back == wanted) return wanted;
-  each_absence_before(wanted, storage, [&](std::size_t from, std::size_t to, std::uint64_t bytes) {
-    if (back < to) peaks_.add(std::max(back, from), to, bytes);
-    return back < from;
-  });
+  const std::size_t first_use = uses.first_use[storage];
+  std::size_t free = first_use;
+  each_absence_before(
+      first_use, storage, [&](std::size_t from, std::size_t to, std::uint64_t bytes) {
+        const std::size_t first = std::max(earliest, from);
+        if (bytes > limit.count() || first >= to) return false;
+        free = peaks_.free_since(first, to, limit.count() - bytes);
+        return free == from;
+      });
+  const std::size_t back = std::min(uses.next[free], first_use);
+  if (back == first_use) return first_use;
+  each_absence_before(
+      first_use, storage, [&](std::size_t from, std::size_t to, std::uint64_t bytes) {
+        if (back < to) peaks_.add(std::max(back, from), to, bytes);
+        return back < from;
+      });
   return back;
 }
 
@@ -183,13 +185,13 @@ void complete(const StepProfile& profile,
               Bytes budget,
               BudgetPlan& plan) {
   std::optional<Uses> shifted;
-  if (!profile.memory.operands.empty()) shifted.emplace(room.wanted(), profile.events());
+  if (!profile.memory.operands.empty()) shifted.emplace(room.first_use(), profile.events());
   const Uses& uses = shifted ? *shifted : known;
-  plan.wanted = plan.fetch = uses.wanted;
+  plan.first_use = plan.fetch = uses.first_use;
   std::size_t earliest = profile.boundary;
   for (const std::size_t storage : uses.in_order) {
-    const std::size_t wanted = uses.wanted[storage];
-    if (plan.actions[storage] != Action::kOffload || wanted >= profile.events()) continue;
+    const std::size_t first_use = uses.first_use[storage];
+    if (plan.actions[storage] != Action::kOffload || first_use >= profile.events()) continue;
     const Bytes limit{std::max(budget.count(), room.most())};
     plan.fetch[storage] = room.fetch(storage, limit, earliest, uses);
     earliest = std::max(earliest, plan.fetch[storage]);

@@ -15,10 +15,10 @@ namespace spillway {
 
 /// The times of first use of a step's storages.
 struct Uses {
-  Uses(std::vector<std::size_t> wanted, std::size_t events);
+  Uses(std::vector<std::size_t> first_use, std::size_t events);
 
-  std::vector<std::size_t> wanted;    // by storage, as first_uses
-  std::vector<std::size_t> in_order;  // storages in the order of first use
+  std::vector<std::size_t> first_use;  // by storage, as first_uses
+  std::vector<std::size_t> in_order;   // storages in the order of first use
   /// By event the next event, itself included, with the first use of a storage; the number of
   /// events if there is none. Fetches begin at a use, because a step's other events are not
   /// observable.
@@ -54,7 +54,7 @@ class PeakProfile {
   void follow(const std::vector<Action>& actions);
 
   /// As first_uses.
-  [[nodiscard]] std::vector<std::size_t> wanted() const { return operands_.wanted(); }
+  [[nodiscard]] std::vector<std::size_t> first_use() const { return operands_.first_use(); }
 
   /// Bytes resident at that event for the recomputation of `product`, possibly shared with others;
   /// zero once it is offloaded.

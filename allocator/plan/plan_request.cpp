@@ -13,19 +13,19 @@ namespace {
 /// By storage, the storages whose fetch begins at its first use.
 std::vector<std::vector<std::size_t>> due_in(const BudgetPlan& plan) {
   std::vector<std::vector<std::size_t>> due(plan.actions.size());
-  const auto& wanted = plan.wanted;
+  const auto& first_use = plan.first_use;
   std::map<std::size_t, std::size_t> at;  // the first storage that is used at an event
   for (std::size_t storage = 0; storage < plan.actions.size(); ++storage)
-    at.try_emplace(wanted[storage], storage);
+    at.try_emplace(first_use[storage], storage);
   std::vector<std::size_t> order;
   for (std::size_t storage = 0; storage < plan.actions.size(); ++storage)
     if (plan.actions[storage] == Action::kOffload) order.push_back(storage);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t left, std::size_t right) {
-    return wanted[left] < wanted[right];
+    return first_use[left] < first_use[right];
   });
   for (const std::size_t storage : order) {
     const auto trigger = at.lower_bound(plan.fetch[storage]);
-    if (trigger == at.end() || trigger->first >= wanted[storage]) continue;
+    if (trigger == at.end() || trigger->first >= first_use[storage]) continue;
     due[trigger->second].push_back(storage);
   }
   return due;

@@ -42,7 +42,7 @@ class Planner {
         all_offloaded_(nothing_decided_),
         tried_room_(nothing_decided_),
         least_(least_of(profile, nothing_decided_)),
-        uses_(nothing_decided_.wanted(), profile.events()) {
+        uses_(nothing_decided_.first_use(), profile.events()) {
     const std::vector<std::size_t> offloaded_instead = evict_for();
     // Storages that the least peak has room for are kept whatever the budget, if that has room for
     // operands. The order of the remaining ones thus does not depend on the budget.
@@ -267,7 +267,7 @@ BudgetPlan plan_with(const StepProfile& profile, std::vector<Action> actions, By
   plan.least = least_peak(profile);
   plan.actions = std::move(actions);
   PeakProfile room(profile, plan.actions);
-  complete(profile, Uses(room.wanted(), profile.events()), room, budget, plan);
+  complete(profile, Uses(room.first_use(), profile.events()), room, budget, plan);
   return plan;
 }
 

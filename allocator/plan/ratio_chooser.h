@@ -37,7 +37,7 @@ class Ratio {
   std::uint64_t numerator_;
 };
 
-/// Chooses which of a step's offloadable storages move, so that their bytes are at most the ratio
+/// Chooses which of a step's offloadable storages are offloaded. Their bytes are at most the ratio
 /// of all offloadable bytes and less than one storage below it (invariant 7 in docs/invariants.md),
 /// from the first step on. Pure: no clock, no CUDA.
 ///

@@ -183,7 +183,7 @@ void Shape::refine(const StepTimes& times, bool stalled) {
 }
 
 bool Shape::needs_times() const {
-  return times_ && times_->wanted();
+  return times_ && times_->needed();
 }
 
 void Shape::took(double seconds) {

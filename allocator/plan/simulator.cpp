@@ -44,11 +44,11 @@ class Simulation {
         saved_(profile.events(), profile.storages.size()),
         released_(profile.events(), profile.storages.size()),
         fetched_(profile.events(), profile.storages.size()),
-        wanted_(profile.events(), profile.storages.size()),
+        first_use_(profile.events(), profile.storages.size()),
         copies_(profile.storages.size()) {
     for (std::size_t storage = profile.storages.size(); storage-- > 0;) {
       if (plan.actions[storage] == Action::kKeep) continue;
-      wanted_.put(plan.wanted[storage], storage);
+      first_use_.put(plan.first_use[storage], storage);
       if (plan.actions[storage] != Action::kOffload) continue;
       saved_.put(profile.storages[storage].saved, storage);
       fetched_.put(plan.fetch[storage], storage);
@@ -67,7 +67,7 @@ class Simulation {
       released_.each(event, [&](std::size_t storage) { release(storage); });
       fetched_.each(event, [&](std::size_t storage) { copy_in(storage); });
       wait_for_memory(allocated_[event]);
-      wanted_.each(event, [&](std::size_t storage) { use(storage); });
+      first_use_.each(event, [&](std::size_t storage) { use(storage); });
       now_ += profile_.seconds[event];
       timing_.compute += profile_.seconds[event];
     }
@@ -136,7 +136,7 @@ class Simulation {
   ByEvent saved_;
   ByEvent released_;
   ByEvent fetched_;
-  ByEvent wanted_;
+  ByEvent first_use_;
   std::vector<Copies> copies_;
   std::vector<std::size_t> leaving_;  // in the order of their copies
   std::size_t left_ = 0;              // index in leaving_

@@ -32,7 +32,8 @@ struct StepProfile {
   struct Storage {
     std::uint64_t bytes = 0;  // copied by an offload, each way
     std::size_t saved = 0;    // event index of its save
-    std::size_t wanted = 0;   // event index of its next use; the number of events if there is none
+    std::size_t first_use =
+        0;  // event index of its next use; the number of events if there is none
     std::optional<double> recompute{};  // seconds; none if it cannot be recomputed
   };
 

@@ -54,7 +54,7 @@ std::vector<Anchor> in_order(const std::vector<Anchor>& anchors) {
 /// The times of the marks of `recorded` in `seen`, followed by the end.
 std::vector<double> times_in(const StepTimes& recorded, const StepTimes& seen) {
   const auto name = [](const StepTimes::Mark& mark) {
-    return std::pair(mark.storage, mark.wanted);
+    return std::pair(mark.storage, mark.used);
   };
   std::map<std::pair<std::size_t, bool>, double> at;
   for (const StepTimes::Mark& mark : seen.marks)
@@ -135,14 +135,14 @@ StepProfile profile_of(RecordedStep step,
   for (std::size_t storage = 0; storage < sizes.size(); ++storage) {
     StepProfile::Storage& known = profile.storages.emplace_back();
     known.bytes = sizes[storage].count();
-    known.saved = known.wanted = none;
+    known.saved = known.first_use = none;
     if (recomputable[storage]) known.recompute = 0;
   }
   for (std::size_t each = memory.absences.size(); each-- > 0;) {
     const RecordedStep::Absence& offloaded = memory.absences[each];
     StepProfile::Storage& known = profile.storages[offloaded.storage];
     known.saved = offloaded.from;
-    known.wanted = offloaded.to;
+    known.first_use = offloaded.to;
     profile.boundary = std::min(profile.boundary, offloaded.to);
   }
   if (times == nullptr) return profile;

@@ -19,7 +19,7 @@ struct StepTimes {
     std::size_t place = 0;
     double seconds = 0;  // since the step began
     std::size_t storage = kNoStorage;
-    bool wanted = false;  // used, not saved
+    bool used = false;  // false: saved
   };
 
   std::vector<Mark> marks{};              // in order

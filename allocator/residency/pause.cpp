@@ -45,8 +45,8 @@ Status PauseManager::leave(Blocks& blocks, Contents contents) {
     if (!block.shared) continue;
     return SPILLWAY_ERROR(Code::kNotReady,
                           "memory under \"" + tag_name(block.tag) +
-                              "\" is shared with other processes, which still use it: free the "
-                              "tensors that were sent to them, then pause it");
+                              "\" is shared with other processes, which still use it. Free the "
+                              "tensors that were sent to them, then pause it.");
   }
   if (contents == Contents::kKept) {
     for (Block& block : blocks) {

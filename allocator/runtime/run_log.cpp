@@ -57,7 +57,7 @@ Status RunLog::start(const Options& options) {
   const Lock lock(mutex_);
   if (on()) {
     return SPILLWAY_ERROR(Code::kNotReady,
-                          "a run log is already being written by this process: end it first");
+                          "a run log is already being written by this process. End it first.");
   }
   if (!options.page.empty()) SPILLWAY_RETURN_IF_ERROR(fresh->page.open(options.page));
   if (!options.log.empty()) {
@@ -66,8 +66,9 @@ Status RunLog::start(const Options& options) {
                               0600));
     if (!fresh->file.open()) {
       return SPILLWAY_ERROR(Code::kInvalidArgument,
-                            options.log + ": the run log cannot be created: " +
-                                std::generic_category().message(errno));
+                            options.log + ": the run log cannot be created (" +
+                                std::generic_category().message(errno) +
+                                "). Name a writable folder.");
     }
     fresh->detailed = true;
     fresh->text = options.about + "\n";
@@ -126,7 +127,7 @@ void RunLog::offloaded(const Move& move) {
     if (!on() || !state_->detailed) return;
     const std::uint64_t region = state_->number(move.region);
     const std::uint64_t memory = state_->number(move.memory);
-    JsonLine(state_->text, "move")
+    JsonLine(state_->text, "offload")
         .add(state_->time())
         .add(move.storage)
         .add(state_->block_at(move.device, move.address))
@@ -144,7 +145,7 @@ void RunLog::was_fetched(std::uint64_t storage, DeviceId device, std::uint64_t a
   {
     const Lock lock(mutex_);
     if (!on() || !state_->detailed) return;
-    JsonLine(state_->text, "back")
+    JsonLine(state_->text, "fetch")
         .add(state_->time())
         .add(storage)
         .add(state_->block_at(device, address));
@@ -183,10 +184,10 @@ void RunLog::tag_step_ended(TagId tag, const TagStepStats& step) {
   JsonLine line(state_->text, "tagstep");
   line.add(state_->time()).add(step.step).add(name).begin();
   line.member("offloadable", step.offloadable)
-      .member("moved", step.offloaded)
+      .member("offloaded", step.offloaded)
       .member("copied", step.copied)
       .member("fetched", step.fetched)
-      .begin("stayed");
+      .begin("skipped");
   for (std::size_t reason = 0; reason < step.skipped.size(); ++reason) {
     const SkipCount& count = step.skipped[reason];
     if (count.storages == 0) continue;

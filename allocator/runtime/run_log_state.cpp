@@ -223,9 +223,9 @@ void RunLogState::write_state(std::string_view kind, const RuntimeStats& stats) 
   for (const DeviceStats& each : stats.devices) {
     const Live known = bytes_[each.device];
     line.begin(std::to_string(static_cast<int>(each.device)))
-        .member("live", ours ? each.heap.allocated : known.now)
+        .member("allocated", ours ? each.heap.allocated : known.now)
         .member("allocated_peak", ours ? each.heap.allocated_peak : known.peak)
-        .member("held", each.heap.reserved)
+        .member("reserved", each.heap.reserved)
         .member("reserved_peak", each.heap.reserved_peak)
         .member("evicted", each.heap.evicted)
         .member("offloaded", each.residency.offloaded)

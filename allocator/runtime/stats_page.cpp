@@ -16,9 +16,10 @@ namespace spillway {
 namespace {
 
 Status cannot(const std::string& path, int error) {
-  return SPILLWAY_ERROR(
-      Code::kInvalidArgument,
-      path + ": the statistics page cannot be created: " + std::generic_category().message(error));
+  return SPILLWAY_ERROR(Code::kInvalidArgument,
+                        path + ": the statistics page cannot be created (" +
+                            std::generic_category().message(error) +
+                            "). Make its folder writable.");
 }
 
 }  // namespace

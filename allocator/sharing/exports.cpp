@@ -21,10 +21,10 @@ std::uint64_t next_serial() {
 }
 
 Status no_file() {
-  return SPILLWAY_ERROR(
-      Code::kNotReady,
-      "memory cannot be shared: memfd_create: " + std::generic_category().message(errno) +
-          " (`ulimit -n` bounds open files)");
+  return SPILLWAY_ERROR(Code::kNotReady,
+                        "memory cannot be shared: memfd_create failed (" +
+                            std::generic_category().message(errno) +
+                            "). Raise `ulimit -n`, which bounds open files.");
 }
 
 }  // namespace
@@ -48,8 +48,8 @@ Result<Exports::Export> Exports::make(driver::DevicePtr at) {
   const std::optional<std::uint64_t> started = start_of(getpid());
   if (!started) {
     return SPILLWAY_ERROR(Code::kNotReady,
-                          "memory cannot be shared: /proc does not say when this process began "
-                          "(`ulimit -n` bounds open files)");
+                          "memory cannot be shared: /proc/self/stat cannot be read. "
+                          "Raise `ulimit -n`, which bounds open files.");
   }
   SPILLWAY_ASSIGN_OR_RETURN(SharedMemory memory, heap_.share(at));
   if (memory.pieces.size() > MemoryHandle::kMaxPieces) {
@@ -57,7 +57,7 @@ Result<Exports::Export> Exports::make(driver::DevicePtr at) {
                           "a block of " + std::to_string(memory.pieces.size()) +
                               " pieces of device memory cannot be shared: at most " +
                               std::to_string(MemoryHandle::kMaxPieces) +
-                              " fit into a handle. Copy it first");
+                              " fit into a handle. Copy it first.");
   }
   MemoryHandle handle{getpid(), proof.number(), *started, next_serial(), {}};
   for (const SharedMemory::Piece& piece : memory.pieces)

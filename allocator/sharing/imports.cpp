@@ -29,9 +29,10 @@ Result<std::vector<File>> files_of(const MemoryHandle& handle, const std::string
   // After them: the sender closes it first, so until now all descriptors were valid.
   SPILLWAY_ASSIGN_OR_RETURN(const File proof, sender.take(handle.proof));
   if (!proves(proof, bytes)) {
-    return SPILLWAY_ERROR(Code::kNotReady,
-                          "process " + std::to_string(handle.process) +
-                              " does not share this memory, or not any more");
+    return SPILLWAY_ERROR(
+        Code::kNotReady,
+        "process " + std::to_string(handle.process) +
+            " does not share this memory, or no longer does. Keep the tensor alive in the sender.");
   }
   return files;
 }

@@ -72,13 +72,14 @@ Result<MemoryHandle> MemoryHandle::read(std::string_view bytes) {
   if (bytes.size() < kMagic.size() ||
       std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
     return wrong(
-        "it does not come from Spillway's allocator (sender and receiver must both call "
-        "spillway.use_allocator())");
+        "it does not come from Spillway's allocator. Call spillway.use_allocator() in sender and "
+        "receiver.");
   }
   if (bytes.size() < sizeof(Header)) return wrong("it is too short");
   const auto header = take<Header>(bytes);
   if (header.version != kVersion)
-    return wrong("another version of Spillway made it: sender and receiver need the same version");
+    return wrong(
+        "another version of Spillway made it. Use the same version in sender and receiver.");
   if (header.pieces == 0 || header.pieces > kMaxPieces ||
       bytes.size() != header.pieces * sizeof(WirePiece)) {
     return wrong("its length does not match its pieces");

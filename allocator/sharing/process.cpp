@@ -19,10 +19,10 @@ constexpr long kPidfdOpen = 434;
 constexpr long kPidfdGetfd = 438;
 
 Status ended(std::int32_t process) {
-  return SPILLWAY_ERROR(
-      Code::kNotReady,
-      "process " + std::to_string(process) +
-          ", which shared the memory, has ended or is in another namespace of process numbers");
+  return SPILLWAY_ERROR(Code::kNotReady,
+                        "process " + std::to_string(process) +
+                            ", which shared the memory, has ended or is in another PID namespace. "
+                            "Keep the sender running, and use one namespace.");
 }
 
 }  // namespace
@@ -32,8 +32,9 @@ Result<OtherProcess> OtherProcess::open(std::int32_t process, std::uint64_t star
   if (!file.open() && errno != ESRCH) {
     return SPILLWAY_ERROR(Code::kNotReady,
                           std::string("the memory of another process cannot be opened: "
-                                      "pidfd_open: ") +
-                              std::generic_category().message(errno) + " (Linux 5.6 is needed)");
+                                      "pidfd_open failed (") +
+                              std::generic_category().message(errno) +
+                              "). Use Linux 5.6 or later.");
   }
   if (!file.open()) return ended(process);
   // If the process with this ID started when the sender did, it had the ID when it was opened.
@@ -42,7 +43,7 @@ Result<OtherProcess> OtherProcess::open(std::int32_t process, std::uint64_t star
     return SPILLWAY_ERROR(Code::kNotReady,
                           "the memory of process " + std::to_string(process) +
                               " cannot be opened: /proc/" + std::to_string(process) +
-                              "/stat cannot be read (`ulimit -n` bounds open files)");
+                              "/stat cannot be read. Raise `ulimit -n`, which bounds open files.");
   }
   if (now != started) return ended(process);
   return OtherProcess(process, std::move(file));
@@ -54,21 +55,23 @@ Result<File> OtherProcess::take(int number) const {
   const int error = errno;
   if (error == ESRCH) return ended(process_);
   const std::string what = "the memory that process " + std::to_string(process_) + " shares ";
-  if (error == EBADF) return SPILLWAY_ERROR(Code::kNotReady, what + "is not shared any more");
+  if (error == EBADF)
+    return SPILLWAY_ERROR(Code::kNotReady,
+                          what + "is no longer shared. Keep the tensor alive in the sender.");
   if (error == EPERM) {
     return SPILLWAY_ERROR(Code::kNotReady,
                           what +
-                              "may not be opened (pidfd_getfd: EPERM): let processes of one user "
+                              "may not be opened (pidfd_getfd: EPERM). Let processes of one user "
                               "look at each other with `sysctl kernel.yama.ptrace_scope=0`, or, in "
-                              "a container, give it the capability SYS_PTRACE");
+                              "a container, give it the capability SYS_PTRACE.");
   }
   if (error == EMFILE || error == ENFILE) {
     return SPILLWAY_ERROR(Code::kNotReady,
-                          what + "takes more open files than are allowed: raise `ulimit -n`");
+                          what + "takes more open files than are allowed. Raise `ulimit -n`.");
   }
   return SPILLWAY_ERROR(Code::kNotReady,
-                        what + "cannot be opened: pidfd_getfd: " +
-                            std::generic_category().message(error) + " (Linux 5.6 is needed)");
+                        what + "cannot be opened: pidfd_getfd failed (" +
+                            std::generic_category().message(error) + "). Use Linux 5.6 or later.");
 }
 
 }  // namespace spillway

@@ -49,9 +49,9 @@ Status StepSession::enter_region(TagId tag, Ratio ratio, const std::optional<Bud
     return SPILLWAY_ERROR(
         Code::kInvalidArgument,
         "tag \"" + tag_name(*other) + "\" has a budget in this step, and tag \"" + tag_name(tag) +
-            "\" asks for one too: give both the same tag and the "
+            "\" asks for one too. Give both the same tag and the "
             "same budget, which is what the GPU holds for all of them, or end the "
-            "step first (spillway.step())");
+            "step first (spillway.step()).");
   }
   const auto found = tags_.try_emplace(tag, ratio, budget).first;
   const Ratio before = found->second.ratio;
@@ -61,10 +61,10 @@ Status StepSession::enter_region(TagId tag, Ratio ratio, const std::optional<Bud
       return SPILLWAY_ERROR(
           Code::kInvalidArgument,
           "tag \"" + tag_name(tag) + "\" has " + share(before, budget_before) +
-              " in this step, and " + share(ratio, budget) + " was asked for: " +
-              (budget && budget_before ? "give both the same budget, or end the step first "
-                                         "(spillway.step())"
-                                       : "end the step first, or use another tag"));
+              " in this step, and " + share(ratio, budget) + " was requested. " +
+              (budget && budget_before ? "Give both the same budget, or end the step first "
+                                         "(spillway.step())."
+                                       : "End the step first, or use another tag."));
     }
     const TagStepStats last = found->second.last;
     tags_.erase(found);

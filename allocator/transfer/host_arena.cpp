@@ -234,7 +234,8 @@ Result<HostSlot> HostArena::take(Bytes size) {
   if (size > kNoMachineHasThis) {
     return SPILLWAY_ERROR(
         Code::kOutOfHostMemory,
-        readable(size) + " of host memory cannot be allocated: no machine has that much");
+        readable(size) +
+            " of host memory cannot be allocated: no machine has that much. Offload less.");
   }
   const Bytes room = rounded(size);
   const Lock lock(state_->mutex);

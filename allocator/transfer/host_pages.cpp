@@ -35,9 +35,10 @@ constexpr int kPreferredNode = 1;
 
 Status refused(Bytes size, int error) {
   return SPILLWAY_ERROR(Code::kOutOfHostMemory,
-                        readable(size) + " of host memory cannot be allocated: " +
+                        readable(size) + " of host memory cannot be allocated (" +
                             std::generic_category().message(error) +
-                            (error == ENOMEM ? address_space_limit() : std::string()));
+                            (error == ENOMEM ? address_space_limit() : std::string()) +
+                            "). Offload less, or free host memory.");
 }
 
 bool gives_transparent_huge_pages() {

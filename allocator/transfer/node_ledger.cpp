@@ -135,20 +135,20 @@ class OpenLedger {
 Status distrusted(const std::string& path, const std::string& why) {
   return SPILLWAY_ERROR(Code::kInvalidArgument,
                         path + " counts what processes pin for SPILLWAY_NODE_PINNED_LIMIT, and " +
-                            why + ": remove the file, or leave the limit unset");
+                            why + ". Remove the file, or leave the limit unset.");
 }
 
 /// The ledger may be sound, but this process could not `what` it.
 Status failed(const std::string& path, const std::string& what, int error) {
   std::string text = path +
                      " counts what processes pin for SPILLWAY_NODE_PINNED_LIMIT, and cannot be " +
-                     what + ": " + std::generic_category().message(error);
+                     what + " (" + std::generic_category().message(error) + ")";
   if (error == ENOSPC || error == EDQUOT) {
-    text += ": its file system is full: free space in " + path.substr(0, path.rfind('/'));
+    text += ". Its file system is full. Free space in " + path.substr(0, path.rfind('/')) + ".";
   } else if (error == EMFILE || error == ENFILE) {
-    text += ": no file descriptor is left: raise `ulimit -n`";
+    text += ". No file descriptor is left. Raise `ulimit -n`.";
   } else {
-    text += ": check the folder and its permissions, or leave the limit unset";
+    text += ". Check the folder and its permissions, or leave the limit unset.";
   }
   return SPILLWAY_ERROR(Code::kInvalidArgument, text);
 }
@@ -184,9 +184,9 @@ Status OpenLedger::lock(const std::string& path, std::atomic<bool>& stalled) con
     if (stalled.load(std::memory_order_relaxed) || std::chrono::steady_clock::now() > until) {
       stalled.store(true, std::memory_order_relaxed);
       std::string text = path;
-      text += " is locked by a process that does not release it: it may be stopped; `fuser ";
+      text += " is locked by a process that does not release it. End that process: `fuser ";
       text += path;
-      text += "` lists the processes that have it open";
+      text += "` lists it.";
       return SPILLWAY_ERROR(Code::kOutOfHostMemory, text);
     }
     std::this_thread::sleep_for(kPause);
@@ -250,14 +250,14 @@ Status NodeLedger::charge(Bytes size, Bytes limit) {
                           readable(total) +
                               " are pinned by the processes of this machine, and "
                               "SPILLWAY_NODE_PINNED_LIMIT is " +
-                              readable(limit) + ": raise or unset it");
+                              readable(limit) + ". Raise or unset it.");
   }
   Entry* const own = ledger.own();
   if (own == nullptr) {
     return SPILLWAY_ERROR(Code::kOutOfHostMemory,
                           path_ + " has no entry left for this process: it holds " +
                               std::to_string(kEntries) +
-                              " processes that pin memory. Remove the file when no job runs");
+                              " processes that pin memory. Remove the file when no job runs.");
   }
   const int error = ledger.write(*own, Bytes{own->bytes} + size);
   return error == 0 ? Status() : failed(path_, "written", error);

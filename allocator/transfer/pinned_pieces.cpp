@@ -123,21 +123,21 @@ Status PinnedPieces::refuse(PinRefusal why, Bytes size, const std::string& text)
 
 Status PinnedPieces::charge(Bytes size) {
   if (size.zero() || size > kNoMachineHasThis) {
-    return refuse(PinRefusal::kMachine, size, "no machine has that much");
+    return refuse(PinRefusal::kMachine, size, "no machine has that much. Offload less.");
   }
   if (!options_.limit.zero() && registered_ + size > options_.limit) {
     return refuse(PinRefusal::kLimit,
                   size,
                   readable(registered_) +
                       " are pinned by this process already, and SPILLWAY_PINNED_LIMIT is " +
-                      readable(options_.limit) + ": raise or unset it");
+                      readable(options_.limit) + ". Raise or unset it.");
   }
   if (const HostRoom room = host_room(options_.root);
       size > room.left && !driver::moves_no_bytes()) {
     return refuse(PinRefusal::kMachine,
                   size,
                   "the machine and the control groups of this process leave room for " +
-                      readable(room.left) + ". Offload less, or free host memory");
+                      readable(room.left) + ". Offload less, or free host memory.");
   }
   if (!options_.node_limit.zero()) {
     if (const Status status = ledger_.charge(size, options_.node_limit); !status.ok()) {

@@ -8,35 +8,37 @@ from bench.figures.registry import Session, figure
 
 def moving(session: Session) -> list[dict]:
     """The variants that offload, with plain under "plain" in each."""
-    plain, *arms = session.demo()["arms"]
-    return [{**arm, "plain": plain} for arm in arms]
+    plain, *variants = session.demo()["variants"]
+    return [{**variant, "plain": plain} for variant in variants]
 
 
 def everything(session: Session) -> dict:
-    return next(arm for arm in moving(session) if arm["ratio"] == 1.0)
+    return next(variant for variant in moving(session) if variant["ratio"] == 1.0)
 
 
 @figure("demo_losses_equal", "share of variants", "= 1", "emulated")
 def losses_equal(session: Session) -> float:
     """Losses and gradients of every step have plain PyTorch's bits."""
-    arms = moving(session)
-    return sum(arm["losses_equal_plain"] and arm["grads_equal_plain"] for arm in arms) / len(arms)
+    variants = moving(session)
+    return sum(variant["losses_equal_plain"] and variant["grads_equal_plain"] for variant in variants) / len(
+        variants
+    )
 
 
 @figure("demo_peak_saved", "share of plain's peak", ">= 0.3", "emulated")
 def peak_saved(session: Session) -> float:
     """With ratio 1 the peak of device memory is lower than plain PyTorch's by this share."""
-    arm = everything(session)
-    return 1 - arm["peak_device_bytes"] / arm["plain"]["peak_device_bytes"]
+    variant = everything(session)
+    return 1 - variant["peak_device_bytes"] / variant["plain"]["peak_device_bytes"]
 
 
 @figure("demo_peak_fall_held", "fall of the peak / bytes offloaded at the peak", ">= 0.9", "emulated")
 def peak_fall_held(session: Session) -> float:
     """The peak of reserved bytes falls by the bytes that are offloaded at that peak; worst variant."""
     return min(
-        (arm["plain"]["peak_device_bytes"] - arm["peak_device_bytes"])
-        / max(arm["offloaded_at_peak_bytes"], 1)
-        for arm in moving(session)
+        (variant["plain"]["peak_device_bytes"] - variant["peak_device_bytes"])
+        / max(variant["offloaded_at_peak_bytes"], 1)
+        for variant in moving(session)
     )
 
 
@@ -44,9 +46,9 @@ def peak_fall_held(session: Session) -> float:
 def peak_fall_live(session: Session) -> float:
     """The same for allocated bytes."""
     return min(
-        (arm["plain"]["peak_allocated_bytes"] - arm["peak_allocated_bytes"])
-        / max(arm["offloaded_at_allocated_peak_bytes"], 1)
-        for arm in moving(session)
+        (variant["plain"]["peak_allocated_bytes"] - variant["peak_allocated_bytes"])
+        / max(variant["offloaded_at_allocated_peak_bytes"], 1)
+        for variant in moving(session)
     )
 
 
@@ -54,56 +56,63 @@ def peak_fall_live(session: Session) -> float:
 def fall_at_plains_peak(session: Session) -> float:
     """At plain's peak of allocated bytes, a variant has as many fewer as are offloaded; worst variant."""
     shares = []
-    for arm in moving(session):
-        plain = arm["plain"]["memory"]
+    for variant in moving(session):
+        plain = variant["plain"]["memory"]
         peak = max(range(len(plain)), key=lambda place: plain[place]["allocated_bytes"])
-        then = arm["memory"][peak]
+        then = variant["memory"][peak]
         shares.append(
             (plain[peak]["allocated_bytes"] - then["allocated_bytes"]) / max(then["offloaded_bytes"], 1)
         )
     return min(shares)
 
 
-@figure("demo_moved_over_ratio", "bytes above ratio x offloadable, most in any step", "<= 0", "emulated")
-def moved_over_ratio(session: Session) -> float:
+@figure("demo_offloaded_over_ratio", "bytes above ratio x offloadable, most in any step", "<= 0", "emulated")
+def offloaded_over_ratio(session: Session) -> float:
     """No step of any variant, the first included, offloads more than its ratio of the offloadable bytes."""
     return max(
-        moved - int(arm["ratio"] * saved)
-        for arm in moving(session)
-        for moved, saved in zip(arm["offloaded_bytes_by_step"], arm["saved_bytes_by_step"], strict=True)
+        offloaded - int(variant["ratio"] * saved)
+        for variant in moving(session)
+        for offloaded, saved in zip(
+            variant["offloaded_bytes_by_step"], variant["saved_bytes_by_step"], strict=True
+        )
     )
 
 
-@figure("demo_moved_at_one", "share of the offloadable bytes", "= 1", "emulated")
-def moved_at_one(session: Session) -> float:
+@figure("demo_offloaded_at_one", "share of the offloadable bytes", "= 1", "emulated")
+def offloaded_at_one(session: Session) -> float:
     """With ratio 1 every offloadable byte is offloaded and fetched, from the first step on."""
-    arm = everything(session)
-    moved = all(
-        a == b for a, b in zip(arm["offloaded_bytes_by_step"], arm["saved_bytes_by_step"], strict=True)
+    variant = everything(session)
+    offloaded = all(
+        a == b
+        for a, b in zip(variant["offloaded_bytes_by_step"], variant["saved_bytes_by_step"], strict=True)
     )
-    return arm["fetched_bytes"] / max(arm["saved_bytes"], 1) if moved else 0.0
+    return variant["fetched_bytes"] / max(variant["saved_bytes"], 1) if offloaded else 0.0
 
 
 @figure("demo_pinned_overhead", "pinned bytes / bytes in slots at the peak", "<= 1.03", "emulated")
 def pinned_overhead(session: Session) -> float:
     """Pinned host memory hardly exceeds the bytes in its slots; worst variant."""
-    return max(arm["host_pinned_bytes"] / max(arm["host_slots_peak_bytes"], 1) for arm in moving(session))
+    return max(
+        variant["host_pinned_bytes"] / max(variant["host_slots_peak_bytes"], 1) for variant in moving(session)
+    )
 
 
 @figure("demo_steady_driver_allocs", "calls after step 2", "= 0", "emulated")
 def steady_driver_allocs(session: Session) -> float:
     """After the second step Spillway asks the driver for no memory and registers none."""
-    return max(arm["steady_driver_allocs"] for arm in moving(session))
+    return max(variant["steady_driver_allocs"] for variant in moving(session))
 
 
 @figure("demo_steady_host_syncs", "calls after step 2", "= 0", "emulated")
 def steady_host_syncs(session: Session) -> float:
     """After the second step Spillway never makes the host wait for the device."""
-    return max(arm["steady_host_syncs"] for arm in moving(session))
+    return max(variant["steady_host_syncs"] for variant in moving(session))
 
 
 @figure("demo_torch_allocator_losses_equal", "share of variants", "= 1", "emulated")
 def torch_allocator_losses_equal(session: Session) -> float:
     """The same bits over PyTorch's own allocator."""
-    arms = session.demo("torch")["arms"][1:]
-    return sum(arm["losses_equal_plain"] and arm["grads_equal_plain"] for arm in arms) / len(arms)
+    variants = session.demo("torch")["variants"][1:]
+    return sum(variant["losses_equal_plain"] and variant["grads_equal_plain"] for variant in variants) / len(
+        variants
+    )

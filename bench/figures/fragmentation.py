@@ -20,7 +20,7 @@ def replayed(workload: str) -> dict[str, Any]:
         path = Path(folder) / workload
         try:
             record(workload, path)
-            return measure(path)["held_over_live"]
+            return measure(path)["reserved_over_allocated"]
         except RunFailed as failure:
             raise MeasureFailed(str(failure)) from failure
 

@@ -8,8 +8,8 @@ from bench.figures.registry import Session, figure
 MEBIBYTES = "4096"
 
 
-@figure("pause_copied_over_live", "bytes copied each way / bytes asked for", "= 1", "emulated")
-def copied_over_live(session: Session) -> float:
+@figure("pause_copied_over_requested", "bytes copied each way / requested bytes", "= 1", "emulated")
+def copied_over_requested(session: Session) -> float:
     """A pause and a resume of 4 GiB in 1000 tensors copy the requested bytes and nothing else."""
     run = session.probe("pause", MEBIBYTES)
     worst = max(run["copied_bytes"], run["copied_back_bytes"])

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory allocators hold for what is live, over traces of real training."""
+"""How much memory allocators reserve for what is allocated, over traces of real training."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m bench.fragmentation`: memory held over memory live, at their peaks, by trace and allocator."""
+"""`python -m bench.fragmentation`: reserved over allocated memory, at their peaks, by trace and allocator."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def main(arguments: list[str]) -> int:
         kept.mkdir(parents=True, exist_ok=True)
         paths = [] if options.trace and not options.names else [kept / n for n in options.names or WORKLOADS]
         results = {}
-        print(f"emulated GPU{'':8}live peak   scale  " + "".join(f"{name:>12}" for name in allocators))
+        print(f"emulated GPU{'':6}alloc. peak   scale  " + "".join(f"{name:>12}" for name in allocators))
         for path in [*paths, *options.trace]:
             if path in paths and not path.exists():
                 record(path.name, path)
             result = results[path.name] = measure(path, allocators, options.scale)
-            ratios = "".join(f"{result['held_over_live'][name]:12.4f}" for name in allocators)
-            live = result["allocated_peak_bytes"] / 2**30
-            print(f"{path.name:20}{live:6.2f} GiB  ×{result['scale']:<5}{ratios}", flush=True)
+            ratios = "".join(f"{result['reserved_over_allocated'][name]:12.4f}" for name in allocators)
+            allocated = result["allocated_peak_bytes"] / 2**30
+            print(f"{path.name:20}{allocated:6.2f} GiB  ×{result['scale']:<5}{ratios}", flush=True)
     if options.json:
         options.json.write_text(json.dumps({"device": "emulated GPU", "traces": results}, indent=1) + "\n")
     return 0

@@ -21,23 +21,23 @@ def replay(trace: Trace, scale: int) -> dict[str, Any]:
     streams: dict[int, torch.cuda.Stream] = {0: torch.cuda.current_stream()}
     at: dict[int, int] = {}
     sizes: dict[int, int] = {}
-    live = peak = 0
+    allocated = peak = 0
     torch.cuda.reset_peak_memory_stats()
     for kind, _, block, size, _, stream, _ in trace.events:
         if kind == "allocate":
             if stream not in streams:
                 streams[stream] = torch.cuda.Stream()
             sizes[block] = size * scale
-            live += sizes[block]
-            peak = max(peak, live)
+            allocated += sizes[block]
+            peak = max(peak, allocated)
             at[block] = torch.cuda.caching_allocator_alloc(sizes[block], stream=streams[stream])
         elif kind == "free":
-            live -= sizes.pop(block)
+            allocated -= sizes.pop(block)
             torch.cuda.caching_allocator_delete(at.pop(block))
-    held = torch.cuda.max_memory_reserved()
+    reserved = torch.cuda.max_memory_reserved()
     for address in at.values():
         torch.cuda.caching_allocator_delete(address)
-    return {"allocated_peak_bytes": peak, "reserved_peak_bytes": held, "events": len(trace.events)}
+    return {"allocated_peak_bytes": peak, "reserved_peak_bytes": reserved, "events": len(trace.events)}
 
 
 if __name__ == "__main__":

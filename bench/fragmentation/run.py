@@ -37,7 +37,8 @@ def replay(path: Path, allocator: str, scale: int) -> dict[str, Any]:
 
 
 def measure(path: Path, allocators: Iterable[str] = ALLOCATORS, scale: int | None = None) -> dict[str, Any]:
-    """Held over live at their peaks, by allocator. `scale`: default, what brings the peak to TARGET."""
+    """Reserved over allocated memory at their peaks, by allocator. By default `scale` brings the peak to
+    TARGET."""
     if scale is None:
         small = replay(path, "spillway", 1)["allocated_peak_bytes"]
         scale = max(1, -(-TARGET // max(small, 1)))
@@ -47,7 +48,7 @@ def measure(path: Path, allocators: Iterable[str] = ALLOCATORS, scale: int | Non
         "scale": scale,
         "allocated_peak_bytes": any_run["allocated_peak_bytes"],
         "events": any_run["events"],
-        "held_over_live": {
+        "reserved_over_allocated": {
             name: run["reserved_peak_bytes"] / run["allocated_peak_bytes"] for name, run in runs.items()
         },
     }

@@ -51,7 +51,7 @@ void saved(benchmark::State& state, std::optional<double> ratio, Bytes size) {
   }
   if (ratio) {
     const TagTotals last = last_step("bench");
-    state.counters["moved"] =
+    state.counters["offloaded"] =
         static_cast<double>(last.offloaded) / static_cast<double>(last.offloadable);
   }
   state.SetLabel("host's time");

@@ -54,7 +54,9 @@ class Overlap {
     Seconds kernel_beside;  // of the launches, beside the copies
 
     /// 1 where all of the shorter one disappears behind the longer one, 0 where they take turns.
-    [[nodiscard]] double eta() const { return (kernel + copies - both) / std::min(kernel, copies); }
+    [[nodiscard]] double overlap() const {
+      return (kernel + copies - both) / std::min(kernel, copies);
+    }
   };
 
   Result<Times> measure_sync() {
@@ -128,7 +130,7 @@ void overlap(benchmark::State& state, Kernel kernel, const Beside& beside, KeptL
     return sum / static_cast<double>(all.size());
   };
   using Times = Overlap::Times;
-  state.counters["eta"] = mean([](const Times& each) { return each.eta(); });
+  state.counters["overlap"] = mean([](const Times& each) { return each.overlap(); });
   state.counters["slow_down"] = mean([](const Times& t) { return t.kernel_beside / t.kernel; });
   state.counters["kernel_us"] = mean([](const Times& each) { return each.kernel.count() * 1e6; });
   state.counters["copies_us"] = mean([](const Times& each) { return each.copies.count() * 1e6; });

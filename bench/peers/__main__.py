@@ -68,10 +68,10 @@ def attempt(name: str, *arguments: str) -> Any:
 
 
 def costs_of_hooks(allocator: str) -> dict[str, float]:
-    """By arm, the median over several processes: where a process's memory lies counts for as much as what is
-    measured."""
+    """By variant, the median over several processes: the addresses of a process's memory matter as much as
+    the measured code."""
     runs = [probe("hooks", allocator, instant=True) for _ in range(PROCESSES)]
-    return {arm: median(run[arm] for run in runs) for arm in runs[0]}
+    return {variant: median(run[variant] for run in runs) for variant in runs[0]}
 
 
 def version(package: str) -> str | None:
@@ -90,7 +90,7 @@ def measure(console: Console) -> dict[str, Any]:
     found: dict[str, Any] = {"missing": missing}
     saying("costs per saved tensor")
     found["hooks"] = {allocator: costs_of_hooks(allocator) for allocator in ALLOCATORS}
-    saying("device memory and bytes moved")
+    saying("device memory and copied bytes")
     found["memory"] = {allocator: probe("memory", allocator) for allocator in ALLOCATORS}
     saying("a model in parts")
     found["sequential"] = {

@@ -40,34 +40,40 @@ def of_hooks(hooks: dict[str, dict[str, float]]) -> Iterator[dict[str, Any]]:
 def of_memory(memory: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Bytes out for each byte that is away after the forward pass: 1 where nothing moves needlessly."""
     for model in next(iter(memory.values())):
-        arms = [(name, arm) for models in memory.values() for name, arm in models[model].items()]
-        moved = [(name, arm["out"] / arm["away"]) for name, arm in arms if arm.get("away", 0) > 0]
-        ours = max(value for name, value in moved if "Spillway" in name)
-        theirs = [value for name, value in moved if "Spillway" not in name]
-        yield claim(f"{model}: bytes moved per byte away, also beside the others", ours, min([1.0, *theirs]))
-        yield claim(f"{model}: arms of Spillway with other bits than plain's", unequal(arms), 0)
+        variants = [(name, variant) for models in memory.values() for name, variant in models[model].items()]
+        copied = [
+            (name, variant["out"] / variant["offloaded"])
+            for name, variant in variants
+            if variant.get("offloaded", 0) > 0
+        ]
+        ours = max(value for name, value in copied if "Spillway" in name)
+        theirs = [value for name, value in copied if "Spillway" not in name]
+        yield claim(
+            f"{model}: bytes copied per byte offloaded, also beside the others", ours, min([1.0, *theirs])
+        )
+        yield claim(f"{model}: variants of Spillway with other bits than plain's", unequal(variants), 0)
 
 
-def unequal(arms: list[tuple[str, dict[str, Any]]]) -> int:
-    return sum(not arm["equal"] for name, arm in arms if "Spillway" in name)
+def unequal(variants: list[tuple[str, dict[str, Any]]]) -> int:
+    return sum(not variant["equal"] for name, variant in variants if "Spillway" in name)
 
 
 def of_parts(sequential: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Memory is what tensors take at the peak, and what the allocator has taken from the device for them."""
-    for activations, arms in sequential.items():
-        plain, theirs = arms["plain, torch, 4"], arms.get("theirs, torch, 4", {})
-        ours = [arm for name, arm in arms.items() if name.startswith("ours")]
+    for activations, variants in sequential.items():
+        plain, theirs = variants["plain, torch, 4"], variants.get("theirs, torch, 4", {})
+        ours = [variant for name, variant in variants.items() if name.startswith("ours")]
         where = f"parts, activations {activations}"
-        units = max((arm["in"] + arm["out"]) / arm["weights"] for arm in ours)
+        units = max((variant["in"] + variant["out"]) / variant["weights"] for variant in ours)
         yield claim(f"{where}: units of traffic", units, 3.01)
         yield claim(
-            f"{where}: arms of Spillway with other bits than plain's",
-            sum(arm["bits"] != plain["bits"] for arm in ours),
+            f"{where}: variants of Spillway with other bits than plain's",
+            sum(variant["bits"] != plain["bits"] for variant in ours),
             0,
         )
-        for memory in ("peak", "held"):
+        for memory in ("peak", "reserved"):
             if memory in theirs:
-                most = max(arm[memory] for arm in ours)
+                most = max(variant[memory] for variant in ours)
                 yield claim(f"{where}: {memory} over FairScale's", most / theirs[memory], 1)
 
 

@@ -32,10 +32,12 @@ def section(result: dict[str, Any]) -> str:
     for model, ways in result["budgets"]["beside"].items():
         for way, one in ways.items():
             ours = "" if way == "plain" else f"{one['ours']['ms']:.0f}"
-            if way != "plain" and one["ours"]["budget"] >= one["held"] + MIB:
+            if way != "plain" and one["ours"]["budget"] >= one["reserved"] + MIB:
                 ours += f" in {one['ours']['budget'] / GIB:.2f} GiB"
             name = WAYS.get(way, "plain PyTorch")
-            lines.append(f"| {MODELS[model]} | {name} | {one['held'] / GIB:.2f} | {one['ms']:.0f} | {ours} |")
+            lines.append(
+                f"| {MODELS[model]} | {name} | {one['reserved'] / GIB:.2f} | {one['ms']:.0f} | {ours} |"
+            )
     capacity = result["budgets"]["capacity"]
     batches = sorted({int(batch) for rates in capacity.values() for batch in rates})
     lines += [

@@ -53,15 +53,15 @@ def memory(found: dict[str, dict[str, Any]]) -> list[Table]:
 
 
 def _step(model: str, found: dict[str, dict[str, Any]]) -> Table:
-    table = _table(f"{model}: a training step, KiB", "", "peak", "away", "out", "back", "bits")
+    table = _table(f"{model}: a training step, KiB", "", "peak", "offloaded", "out", "back", "bits")
     for allocator, models in found.items():
-        for name, arm in models[model].items():
+        for name, variant in models[model].items():
             heading = f"{name}, {allocator}"
-            if "failed" in arm:
-                table.add_row(heading, arm["failed"])
+            if "failed" in variant:
+                table.add_row(heading, variant["failed"])
                 continue
-            numbers = [f"{arm[key] / KIB:.0f}" for key in ("peak", "away", "out", "back")]
-            table.add_row(heading, *numbers, "yes" if arm["equal"] else "no")
+            numbers = [f"{variant[key] / KIB:.0f}" for key in ("peak", "offloaded", "out", "back")]
+            table.add_row(heading, *numbers, "yes" if variant["equal"] else "no")
     return table
 
 
@@ -76,13 +76,15 @@ def parts(found: dict[str, dict[str, Any]]) -> Table:
         "reserved",
         "bits",
     )
-    for activations, arms in found.items():
-        for name, arm in arms.items():
-            if "failed" in arm:
-                table.add_row(name, activations, arm["failed"])
+    for activations, variants in found.items():
+        for name, variant in variants.items():
+            if "failed" in variant:
+                table.add_row(name, activations, variant["failed"])
                 continue
-            numbers = [f"{arm[key] / arm['weights']:.3f}" for key in ("in", "out", "peak", "held")]
-            equal = arm["bits"] == arms["plain, torch, 4"].get("bits")
+            numbers = [
+                f"{variant[key] / variant['weights']:.3f}" for key in ("in", "out", "peak", "reserved")
+            ]
+            equal = variant["bits"] == variants["plain, torch, 4"].get("bits")
             table.add_row(name, activations, *numbers, "yes" if equal else "no")
     return table
 

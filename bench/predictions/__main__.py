@@ -37,10 +37,10 @@ def predict(cases: list[Case]) -> dict[str, Any]:
         except running.CaseFailed as failure:
             print(failure, file=sys.stderr)
             continue
-        wall, held = done["wall_seconds"], done["host_bytes"] / ledger.GIB
+        wall, used = done["wall_seconds"], done["host_bytes"] / ledger.GIB
         print(
             f"{case.name}: {done['peak_bytes'] / ledger.GIB:.2f} GiB, {done['step_ms']} ms "
-            f"(here {wall} s a step and {held:.2f} GiB)",
+            f"(here {wall} s a step and {used:.2f} GiB)",
             flush=True,
         )
         found[case.name] = {

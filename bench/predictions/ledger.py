@@ -28,7 +28,7 @@ def read(path: Path = LEDGER) -> dict[str, Any]:
 
 
 def measured() -> dict[str, dict[str, Any]]:
-    """By case: what its step took and held on a GPU of ours."""
+    """By case: what its step took and used on a GPU of ours."""
     found = {}
     for path in sorted(ON_GPUS.glob("*.json")):
         for case, row in json.loads(path.read_text()).get("predictions", {}).items():
@@ -122,10 +122,10 @@ def ours(ledger: dict[str, Any]) -> str:
 def here(ledger: dict[str, Any]) -> str:
     """What the predictions took at most."""
     took = [each["here"] for each in ledger["predictions"].values()]
-    seconds, held = (max(each[name] for each in took) for name in HERE)
+    seconds, used = (max(each[name] for each in took) for name in HERE)
     return (
         f"On the {ledger['cores']} cores where they were made a step took {seconds:.1f} s at most, and a "
-        f"process {held / GIB:.1f} GiB of the host's memory."
+        f"process {used / GIB:.1f} GiB of the host's memory."
     )
 
 

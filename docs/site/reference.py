@@ -129,12 +129,12 @@ def _settings(root: Path, commands: str) -> str:
         "`SPILLWAY_` variable, and a value that cannot be used, is an error.\n"
     )
     for title, key in (("Options of a job", "job"), ("The emulated GPU", "emulated")):
-        text += f"\n## {title}\n\n| option | variable | |\n|---|---|---|\n"
+        text += f"\n## {title}\n\n| option | variable | meaning |\n|---|---|---|\n"
         for flag, variable, said in found[key]:
             # A command may set what it has no option for.
             option = f"`{flag}`" if flag.split()[0] in commands else "–"
             text += f"| {option} | `{variable}` | {said} |\n"
-    text += "\n## Variables without an option\n\n| variable | |\n|---|---|\n"
+    text += "\n## Variables without an option\n\n| variable | meaning |\n|---|---|\n"
     return text + "".join(f"| `{name}` | {said} |\n" for name, said in found["others"])
 
 

@@ -75,12 +75,12 @@ bool still_there(Machine& machine, const End& end, const char* name, bool in_gra
     return true;
   }
   machine.sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
-  std::fprintf(
-      stderr,
-      "spillway-emulator: \"%s\" touched memory that was gone when it ran: %zu bytes at %p\n",
-      name,
-      end.range.bytes(),
-      end.range.at());
+  std::fprintf(stderr,
+               "spillway-emulator: \"%s\" accessed memory that was unmapped before it ran: %zu "
+               "bytes at %p\n",
+               name,
+               end.range.bytes(),
+               end.range.at());
   return false;
 }
 

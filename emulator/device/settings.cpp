@@ -23,7 +23,7 @@ Status refuse_unavailable() {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           "SPILLWAY_EMULATE_PROFILE=" + *profile +
                               ": is read by spillway run and spillway env, which make it "
-                              "SPILLWAY_EMULATE_MEMORY and others; set those, or unset it");
+                              "SPILLWAY_EMULATE_MEMORY and others. Set those, or unset it.");
   }
   return {};
 }
@@ -62,7 +62,7 @@ Result<ClockSettings> read_clock(bool shape_only) {
   if (shape_only && kind.value_or("virtual") != "virtual") {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           "SPILLWAY_EMULATE_CLOCK=real: SPILLWAY_EMULATE_SHAPE_ONLY needs the "
-                          "virtual clock; unset one of them");
+                          "virtual clock. Unset one of them.");
   }
   clock.is_virtual = shape_only || kind.value_or("real") == "virtual";
   for (const char* name : {"SPILLWAY_EMULATE_LINK_H2D",
@@ -71,9 +71,9 @@ Result<ClockSettings> read_clock(bool shape_only) {
                            "SPILLWAY_EMULATE_RATES"}) {
     SPILLWAY_ASSIGN_OR_RETURN(const auto value, env::text(name));
     if (value && !clock.is_virtual) {
-      return SPILLWAY_ERROR(
-          Code::kInvalidArgument,
-          std::string(name) + "=" + *value + ": needs SPILLWAY_EMULATE_CLOCK=virtual");
+      return SPILLWAY_ERROR(Code::kInvalidArgument,
+                            std::string(name) + "=" + *value +
+                                ": is for the virtual clock. Set SPILLWAY_EMULATE_CLOCK=virtual.");
     }
   }
   SPILLWAY_RETURN_IF_ERROR(read_rate("SPILLWAY_EMULATE_LINK_H2D", &clock.host_to_device));
@@ -118,8 +118,8 @@ Status read_memory(Settings* settings) {
   if (settings->context >= settings->memory) {
     return SPILLWAY_ERROR(
         Code::kInvalidArgument,
-        "SPILLWAY_EMULATE_CUDA_CONTEXT: leaves nothing of SPILLWAY_EMULATE_MEMORY; "
-        "lower it");
+        "SPILLWAY_EMULATE_CUDA_CONTEXT: leaves nothing of SPILLWAY_EMULATE_MEMORY. "
+        "Lower it.");
   }
   return {};
 }
@@ -127,9 +127,9 @@ Status read_memory(Settings* settings) {
 Result<Assumptions> read_assumptions(bool shape_only) {
   SPILLWAY_ASSIGN_OR_RETURN(const auto assume, env::text("SPILLWAY_EMULATE_ASSUME"));
   if (assume && !shape_only) {
-    return SPILLWAY_ERROR(
-        Code::kInvalidArgument,
-        "SPILLWAY_EMULATE_ASSUME=" + *assume + ": needs SPILLWAY_EMULATE_SHAPE_ONLY=1");
+    return SPILLWAY_ERROR(Code::kInvalidArgument,
+                          "SPILLWAY_EMULATE_ASSUME=" + *assume +
+                              ": is for dry runs. Set SPILLWAY_EMULATE_SHAPE_ONLY=1.");
   }
   Result<Assumptions> assumed = parse_assumptions(assume.value_or(""));
   if (!assumed.ok()) {
@@ -145,12 +145,12 @@ Status refuse_in_dry_runs(const Settings& settings) {
   if (settings.poison) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           "SPILLWAY_EMULATE_POISON=1: touches every byte, and "
-                          "SPILLWAY_EMULATE_SHAPE_ONLY=1 none; unset one of them");
+                          "SPILLWAY_EMULATE_SHAPE_ONLY=1 none. Unset one of them.");
   }
   if (settings.check) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           "SPILLWAY_EMULATE_CHECK=1: looks at what operators touch, and "
-                          "SPILLWAY_EMULATE_SHAPE_ONLY=1 has none that do; unset one of them");
+                          "SPILLWAY_EMULATE_SHAPE_ONLY=1 has none that do. Unset one of them.");
   }
   return {};
 }
@@ -160,8 +160,9 @@ Result<Settings> read() {
   SPILLWAY_RETURN_IF_ERROR(refuse_unavailable());
   SPILLWAY_ASSIGN_OR_RETURN(const auto emulate, env::flag("SPILLWAY_EMULATE"));
   if (!emulate.value_or(false)) {
-    return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "the emulated GPU is loaded but not switched on: set SPILLWAY_EMULATE=1");
+    return SPILLWAY_ERROR(
+        Code::kInvalidArgument,
+        "the emulated GPU is loaded but not switched on. Set SPILLWAY_EMULATE=1.");
   }
   Settings settings;
   SPILLWAY_ASSIGN_OR_RETURN(const auto schedule, env::text("SPILLWAY_EMULATE_SCHEDULE"));

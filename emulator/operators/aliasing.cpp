@@ -189,7 +189,7 @@ void Aliases::fill_again(c10::ArrayRef<Place> places) const {
               fresh_.size(),
               " tensors in a replay, and ",
               places.size(),
-              " when it was captured: its outputs must not depend on values");
+              " when it was captured. Run it outside of the capture.");
   for (size_t i = 0; i < places.size(); ++i) {
     TORCH_CHECK(places[i].bytes == fresh_[i].host.nbytes(),
                 name_,
@@ -197,7 +197,7 @@ void Aliases::fill_again(c10::ArrayRef<Place> places) const {
                 fresh_[i].host.nbytes(),
                 " bytes in a replay, and ",
                 places[i].bytes,
-                " when it was captured: its sizes must not depend on values");
+                " when it was captured. Run it outside of the capture.");
   }
   for (size_t i = 0; i < places.size(); ++i) {
     if (places[i].bytes != 0) {

@@ -25,7 +25,8 @@ class Borrowing {
     if (!tensor.defined()) return tensor;
     if (!tensor.is_cuda()) return tensor.clone();
     TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == at::kStrided && !tensor.is_nested(),
-                                "the emulated GPU captures operators on strided tensors only");
+                                "the emulated GPU captures operators on strided tensors only. Use "
+                                "others outside of the capture.");
     c10::Storage& storage = storages_[tensor.storage().unsafeGetStorageImpl()];
     if (!storage) {
       storage = c10::Storage(c10::Storage::use_byte_size_t(),

@@ -85,13 +85,13 @@ class AllTypes final : public c10::OperatorKernel {
                      schema.name(),
                      ": NCCL takes no tensors of type ",
                      *type,
-                     "; convert them, or view them as a type that it takes");
+                     ". Convert them, or view them as a type that it takes.");
     TORCH_CHECK_NOT_IMPLEMENTED(!schema.argumentIndexWithName("reduce_op"),
                                 "the emulated GPU does not reduce numbers of type ",
                                 *type,
                                 " between ranks (",
                                 schema.name(),
-                                "): reduce them as bfloat16");
+                                "). Reduce them as bfloat16.");
     const c10::IValue echoed = arguments[0];
     for (size_t i = 0; i < count; ++i) {
       auto& argument = torch::jit::peek(*stack, i, count);

@@ -38,15 +38,16 @@ struct Scaled {
         factor = at::scalar_tensor(1.0 / group->getSize(), like.options());
       }
     } else if (reduction == c10d::ReduceOp::PREMUL_SUM) {
-      TORCH_CHECK_TYPE(!integral,
-                       "PREMUL_SUM of ",
-                       like.scalar_type(),
-                       ": NCCL scales half, bfloat16, float and double only");
+      TORCH_CHECK_TYPE(
+          !integral,
+          "PREMUL_SUM of ",
+          like.scalar_type(),
+          ": NCCL scales half, bfloat16, float and double only. Use one of these types.");
       const auto* scale =
           static_cast<const c10d::NCCLPreMulSumSupplement*>(asked->supplement_.get());
       TORCH_CHECK(
           scale != nullptr,
-          "PREMUL_SUM has no factor: create the operation with _make_nccl_premul_sum(factor)");
+          "PREMUL_SUM has no factor. Create the operation with _make_nccl_premul_sum(factor).");
       factor = scale->tensor_factor.defined()
                    ? scale->tensor_factor.to(like.options()).reshape({})
                    : at::scalar_tensor(scale->double_factor, like.options());
@@ -288,7 +289,7 @@ WorkPtr reduce_scatter_coalesced(at::TensorList outputs,
               outputs.size(),
               " outputs for ",
               inputs.size(),
-              " inputs: pass one output for each input");
+              " inputs. Pass one output for each input.");
   std::vector<WorkPtr> parts;
   for (size_t i = 0; i < outputs.size(); ++i) {
     at::Tensor output = outputs[i];
@@ -308,7 +309,7 @@ WorkPtr allgather_coalesced(at::TensorList outputs,
               outputs.size(),
               " outputs for ",
               inputs.size(),
-              " inputs: pass one output for each input");
+              " inputs. Pass one output for each input.");
   const at::AutoDispatchBelowADInplaceOrView below;
   c10d::AllgatherOptions options;
   options.asyncOp = async;

@@ -84,7 +84,7 @@ void ForeachCopyKernel::operator()(const c10::OperatorHandle&,
               to.size(),
               " destinations for ",
               from.size(),
-              " sources: pass one for each");
+              " sources. Pass one for each.");
   const at::AutoDispatchBelowADInplaceOrView below;
   for (size_t i = 0; i < to.size(); ++i)
     to[i].copy_(from[i], non_blocking);

@@ -116,7 +116,7 @@ double convolution(Values arguments, Values results) {
                  arguments[6].toBool());
 }
 
-/// To the input and to the weight, each where it is wanted: as much as the forward pass did.
+/// To the input and to the weight, each where requested: as much as the forward pass did.
 double convolution_backward(Values arguments, Values /*results*/) {
   const auto wanted = arguments[10].toBoolList();
   const double once = filters(arguments[1].toTensor(),

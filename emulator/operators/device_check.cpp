@@ -77,7 +77,7 @@ void DeviceCheck::operator()(c10::ArrayRef<c10::IValue> arguments) const {
         *seen.front().device,
         " and ",
         *position.device,
-        ": call it once for each device");
+        ". Call it once for each device.");
   }
 }
 

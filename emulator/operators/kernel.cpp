@@ -222,9 +222,10 @@ bool EmulatedKernel::estimate(const Call& call, c10::Stack& results) const {
       name_,
       ": its shapes depend on values, and its ",
       largest >> 20U,
-      " MiB are more than a dry run computes: use spillway emulate, or ",
-      assumption_for(name_).empty() ? "use another operator" : "say what to assume: --assume ",
-      assumption_for(name_));
+      " MiB are more than a dry run computes. Use spillway emulate, or ",
+      assumption_for(name_).empty() ? "use another operator" : "pass --assume ",
+      assumption_for(name_),
+      ".");
   const bool captured = runtime.capturing(call.stream) != 0;
   check_memory(call);
   if (!captured) runtime.drain(call.stream);
@@ -319,7 +320,7 @@ void RefusingKernel::operator()(const c10::OperatorHandle& op,
   TORCH_CHECK_NOT_IMPLEMENTED(false,
                               "the emulated GPU does not have the operator ",
                               c10::toString(op.operator_name()),
-                              ": run this part on the CPU, or use another operator");
+                              ". Run this part on the CPU, or use another operator.");
 }
 
 }  // namespace spillway::operators

@@ -43,7 +43,7 @@ Parts parts_of(const at::Tensor& tensor, const char* name) {
                               name,
                               " on strided, sparse and nested tensors, not on ",
                               tensor.layout(),
-                              " ones: run this part on the CPU");
+                              " ones. Run this part on the CPU.");
   const auto* impl = compressed(tensor);
   return {impl->compressed_indices(), impl->plain_indices(), impl->values()};
 }

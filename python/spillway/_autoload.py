@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What happens at the end of `import torch`: PyTorch calls `run` itself (entry point group torch.backends),
-so that scripts need no change."""
+"""Runs at the end of `import torch`: PyTorch calls `run` (entry point group torch.backends), so that
+scripts need no change."""
 
 import ctypes
 import os

@@ -130,7 +130,7 @@ def _is_read(node: fx.Node) -> bool:
 
 
 def _value(node: fx.Node) -> float:
-    """What a small result of something larger holds: as of the operator alone."""
+    """The values of a small result of a larger operation: as of the operator alone."""
     packet = getattr(node.target, "overloadpacket", None)
     if packet in (_aten.isnan, _aten.isinf):
         return float(1 - assumed().finite)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program measures itself in a dry run: its stopwatch reads the modelled time."""
+"""Timers of programs in a dry run: they read the modeled time."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ _AVERAGE = 4
 
 
 def _reduced(inputs: Sequence[Any], op: int, name: str) -> Any:
-    """What the tensors come to, on the first one's device."""
+    """The reduction of the tensors, on the device of the first one."""
     import torch
 
     if not 0 <= op <= _AVERAGE:

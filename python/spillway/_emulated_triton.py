@@ -56,8 +56,8 @@ def _signature(function: Any) -> Any:
 
 
 class _Kernel:
-    """What a launch returns in place of triton's compiled kernel. It has a name, and nothing that comes of
-    compiling."""
+    """Returned by a launch instead of Triton's compiled kernel. It has a name, but no results of
+    compilation."""
 
     name = "a kernel"
 

@@ -29,7 +29,7 @@ class _View(ctypes.Structure):
 
 def observe() -> None:
     """From now on `tolist`, `numpy` and `__array__` count as reads of the tensor's bytes, where they lie in
-    page-locked memory. What is done later with the array stays unseen."""
+    page-locked memory. Later uses of the array are not detected."""
     import torch
 
     runtime = ctypes.CDLL(None)

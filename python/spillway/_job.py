@@ -74,7 +74,10 @@ def start() -> None:
     from spillway import _load
 
     if not _load.fits_interpreter():
-        _say(f"{sys.executable}: runs without Spillway, which was not built for Python {_load.python_tag()}")
+        _say(
+            f"{sys.executable}: runs without Spillway, which was not built for Python {_load.python_tag()}. "
+            "Build it for that Python."
+        )
         return
     try:
         _load.glue()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a step needs by class of memory, and the budget to use."""
+"""The memory that a step needs, by class, and the budget to use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SPARE = 50  # a suggested budget is at most a fiftieth larger than what is need
 
 @dataclasses.dataclass(frozen=True)
 class MemoryBreakdown:
-    """What a step needs on one GPU, by class of memory, in bytes. The classes add up to `total`.
+    """The memory in bytes that a step needs on one GPU, by class. The classes add up to `total`.
 
     Attributes:
         parameters: of the optimizers of ``torch.optim``; None, as the next two, without such an optimizer.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an OffloadModel may be made of. Errors are TypeError and ValueError, and name the argument."""
+"""Checks the arguments of an OffloadModel. Errors are TypeError and ValueError, and name the argument."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def cuda_device(device: Any) -> torch.device:
 
 
 def directory_of(place: torch.device | str | os.PathLike[str]) -> str:
-    """The directory that `place` names, empty for the CPU. What names a device is one."""
+    """The directory that `place` names; empty for the CPU. Names of devices are devices, not directories."""
     wrong = f"offload_device must be the CPU or a directory, not {place!r}"
     if isinstance(place, (torch.device, str)):
         try:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the emulated GPU has in another way for PyTorch's Python part: a compiler, CUPTI, triton and NCCL.
+"""Substitutes on the emulated GPU for parts of PyTorch: the compiler, CUPTI, Triton and NCCL.
 
-Applied by `_autoload` where the GPU is emulated, and nowhere else. Each substitution says so once, in a line
-on stderr. Nothing is imported for it: what may never be used is changed when it is imported.
+Applied by `_autoload` where the GPU is emulated, and nowhere else. Each substitution is announced once, in a
+line on stderr. Modules are patched when they are imported; none is imported for a patch.
 """
 
 from __future__ import annotations

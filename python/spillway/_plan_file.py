@@ -15,14 +15,14 @@ from spillway._text import parse_json
 
 __all__ = ["PlanFile"]
 
-_FORMAT = 3
+_FORMAT = 4
 _MOST = 256  # steps in a file: no more are planned with
 _log = logging.getLogger("spillway")
 
 
 class PlanFile:
-    """What one tag has recorded on one GPU, the current one unless `device` is given, for jobs alike
-    on the same kind of GPU. With several ranks each has a file of its own, whose name ends in its rank."""
+    """The recorded steps of one tag on one GPU (by default the current one), for later jobs on the same
+    kind of GPU. With several ranks each has its own file, whose name ends in its rank."""
 
     _all: ClassVar[dict[tuple[Path, str], PlanFile]] = {}
 
@@ -53,7 +53,7 @@ class PlanFile:
         try:
             found = parse_json(read_text(self.path))
             if found["spillway_plans"] > _FORMAT:
-                raise ValueError(f"format {found['spillway_plans']} of a newer Spillway")
+                raise ValueError(f"it has format {found['spillway_plans']} of a newer Spillway")
             if found["spillway_plans"] < _FORMAT:
                 _log.info("%s was written by an older Spillway and is ignored", self.path)
             elif found["where"] == self._where():
@@ -77,8 +77,8 @@ class PlanFile:
         self._read = True
 
     def write(self) -> None:
-        """Writes the file again if more has been recorded; its entries for other tags and shapes stay. What
-        cannot be written is logged."""
+        """Writes the file again if more steps have been recorded. Entries for other tags and shapes are kept.
+        A failure is logged."""
         records = glue().records(self.tag)
         if records == self._records:
             return
@@ -91,7 +91,9 @@ class PlanFile:
         try:
             replace({self.path: text}, mode=0o666)
         except OSError as error:
-            _log.warning("plans=%s: cannot be written (%s)", self.path, reason_of(error))
+            _log.warning(
+                "plans=%s: cannot be written (%s). Name a writable file.", self.path, reason_of(error)
+            )
 
     def _others(self, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The file's entries for other tags and shapes."""

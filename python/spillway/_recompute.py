@@ -32,7 +32,7 @@ def note_fused_steps() -> None:
 
 
 class RecomputeRegion(Region):
-    """What :func:`recompute` gives."""
+    """The result of :func:`recompute`."""
 
     def _entry(self) -> Callable[[], int]:
         end_steps_with_optimizers()
@@ -49,16 +49,16 @@ def recompute() -> RecomputeRegion:
             loss = model(batch)
         loss.backward()
 
-    Many tensors that autograd keeps are cheap functions of others that it keeps anyway: the result of an
-    activation function of its input, of a normalization, autocast's copy of a weight, a dropout mask of the
-    random numbers that it was drawn from. They are released, and the operator that made them runs again when
-    the backward pass asks for them; no layer runs twice, and nothing moves. What has no rule is kept, as
-    without the region.
+    Many saved tensors are cheap functions of other saved tensors: results of activation functions and
+    normalizations, autocast's copies of weights, and dropout masks. The region releases them and runs their
+    operator again when the backward pass needs them. No layer runs twice, and nothing is offloaded. Tensors
+    of operators without a rule are kept.
 
-    Regions nest: inside another one, or around it, what cannot be recomputed moves as that one says.
+    Regions nest. A region of ``CPUOffload`` inside or around this one offloads tensors that cannot be
+    recomputed.
 
-    The backward pass raises RuntimeError where something that an operator needs again has been changed in
-    place meanwhile: a weight by an optimizer's step between the forward and the backward pass, for instance.
-    What autograd does not see is not seen here: changes through ``.data``.
+    The backward pass raises RuntimeError if an input of such an operator was changed in place, for instance a
+    weight by an optimizer's step between the forward and the backward pass. As in autograd, changes through
+    ``.data`` are not detected.
     """
     return RecomputeRegion()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the regions have in common: entered and left by the thread that they hold for."""
+"""The base of the regions: a thread enters and leaves them for itself."""
 
 from __future__ import annotations
 

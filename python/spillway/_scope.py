@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is opened and closed on a thread such that Ctrl-C, wherever it arrives, leaves nothing open."""
+"""Scopes of a thread: opened and closed such that Ctrl-C leaves none open, whenever it arrives."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Scope:
     _left: Callable[[BaseException | None], None] | None = None
 
     def _opening(self) -> Opening:
-        """What opens it; may raise, nothing is open yet."""
+        """Returns the function that opens the scope. May raise: nothing is open yet."""
         raise NotImplementedError
 
     if TYPE_CHECKING:

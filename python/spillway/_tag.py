@@ -45,8 +45,9 @@ class tag(Scope, ContextDecorator):
 def matches(pattern: str, path: str) -> bool:
     """Whether a tag, or one that it lies in, fits a pattern, component by component.
 
-    In a component "*" stands for any run of characters; "**" alone for any number of components. So
-    "activation" fits "activation/layers.0", "activation/layers.*" does, and "**/mlp" fits "encoder/1/mlp".
+    In a component ``*`` stands for any run of characters; ``**`` alone for any number of components. So
+    ``activation`` and ``activation/layers.*`` match ``activation/layers.0``, and ``**/mlp`` matches
+    ``encoder/1/mlp``.
     """
     for name, value in (("pattern", pattern), ("path", path)):
         if not isinstance(value, str):

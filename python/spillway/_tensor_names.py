@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program calls its parameters and buffers, for errors."""
+"""Names of parameters and buffers, for errors."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _index(scalar: Any) -> int:
 
 
 class _Counter(int):
-    """What a loop counts: a number of Python's that can be converted as one of triton's."""
+    """A loop's counter: a Python number that converts like a Triton one."""
 
     def to(self, kind: Any, *arguments: Any, **options: Any) -> Any:
         return interpreter._implicit_cvt(int(self)).to(kind, *arguments, **options)
@@ -138,7 +138,7 @@ def is_running() -> bool:
 
 
 def call(function: Any, *arguments: Any, **options: Any) -> Any:
-    """What a kernel calls: another JITFunction."""
+    """A JITFunction that a kernel calls."""
     return _scopes[-1].function(function.fn)(*arguments, **options)
 
 

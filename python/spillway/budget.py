@@ -226,10 +226,10 @@ def offload(
     predicted time is minimal. Offloaded storages are prefetched as early as memory allows.
     :func:`spillway.explain` shows the plan, and how close it is to the best possible one.
 
-    Memory counts from the first tensor that a step saves to the end of its backward pass, and on to the end
-    of the first step of an optimizer of ``torch.optim``, or ``spillway.step``, that comes before the next
-    entry. It is the allocated memory of the allocator in use; with PyTorch's, the memory that
-    ``torch.cuda.max_memory_allocated`` measures. The budget applies to each GPU separately.
+    Memory counts from the first saved tensor of a step to the end of its backward pass. If an optimizer of
+    ``torch.optim`` steps, or ``spillway.step`` is called, before the next entry, it counts until then. The
+    budget limits allocated memory of the allocator in use; with PyTorch's, as in
+    ``torch.cuda.max_memory_allocated``. The budget applies to each GPU separately.
 
     Args:
         model_or_region: a module, whose forward passes then run in the region, and which is returned (a

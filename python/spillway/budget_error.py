@@ -33,7 +33,7 @@ class BudgetError(RuntimeError):
 
     Attributes:
         device: the GPU.
-        budget: what was asked for, in bytes.
+        budget: the requested budget in bytes.
         smallest: a budget that this step would have fit, in bytes: from 32 MiB on what Spillway's allocator
             reserves, otherwise what is allocated. It includes the states that an optimizer made in the step,
             but not gradients that are kept for the next one.
@@ -72,11 +72,11 @@ class BudgetError(RuntimeError):
 
     def __str__(self) -> str:
         exceed = '--over-budget warn (over_budget="warn") to exceed the budget'
-        return f"{self._too_small()}. {self._advice(exceed)}"
+        return f"{self._too_small()}. {self._advice(exceed)}."
 
     def warning(self) -> str:
         """The text of a warning: the error's, without the advice to be warned only."""
-        return f"{self._too_small()}. {self._advice()}"
+        return f"{self._too_small()}. {self._advice()}."
 
     def _too_small(self) -> str:
         least = "at least " if self.lower_bound else ""
@@ -92,7 +92,7 @@ class BudgetError(RuntimeError):
         )
 
     def _advice(self, *others: str) -> str:
-        """What to use instead; ``others`` come last."""
+        """The alternatives, as an imperative; ``others`` come last."""
         ways = ["a smaller batch", "a shorter sequence"]
         if not self.capacity or self.smallest <= self.capacity:
             budget = budget_text(self.smallest)
@@ -107,7 +107,7 @@ class BudgetError(RuntimeError):
         return (
             f"budget {self._budget()} was exceeded: {self._which()} needed {self._need()} on GPU "
             f"{self.device}. Later steps offload more where they can. If no step may exceed it, use a larger "
-            "budget, a smaller batch or a shorter sequence"
+            "budget, a smaller batch or a shorter sequence."
         )
 
     def _which(self) -> str:
@@ -160,11 +160,11 @@ def warn(missed: tuple[Any, ...], adapts: bool) -> None:
 
 
 def raise_where_missed(entered: Any = None, optimized: bool = False) -> None:
-    """Raises BudgetError, or warns, where a step has exceeded its budget and that was not reported yet.
+    """Raises BudgetError, or warns, if a step has exceeded its budget and this was not reported yet.
 
-    Where the budget ``entered`` begins, a miss of another one is forgotten: that was a job that went no
-    further. One of the same budget waits for the optimizer's step that is to come, as with micro-batches.
-    ``optimized``: an optimizer's step has ended.
+    ``entered``: the budget whose region begins. A step that exceeded another budget is forgotten then,
+    because its job has ended. With micro-batches the report waits for the optimizer's step. ``optimized``: an
+    optimizer's step has ended.
     """
     if entered is not None and glue().budget_missed() and optimizers_to_step():
         return
@@ -193,8 +193,8 @@ def _has_gradients(optimizer: torch.optim.Optimizer) -> bool:
 
 
 def _others_may_need_more() -> bool:
-    """What other optimizers make, and what DistributedDataParallel makes in its second step, a step that
-    was missed has not shown."""
+    """Whether later steps may need more than the one that exceeded the budget: states of other optimizers,
+    and buffers that DistributedDataParallel allocates in its second step."""
     import torch
 
     distributed = torch.distributed
@@ -202,7 +202,7 @@ def _others_may_need_more() -> bool:
 
 
 def say_lower_bound(error: BaseException | None) -> None:
-    """Where PyTorch's allocator ran out of memory: its error says what the budget must be at least."""
+    """Adds a lower bound of the budget to an out-of-memory error of PyTorch's allocator."""
     import torch
 
     if not isinstance(error, torch.OutOfMemoryError):

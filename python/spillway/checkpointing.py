@@ -170,8 +170,8 @@ class _Runner:
 
 
 def _out_of_the_compiler() -> Callable[..., Any]:
-    """`_run`, and all that it calls, as Python runs it: the second run happens where nothing is compiled, and
-    a compiled first one would have saved other tensors. What is compiled on its own stays so."""
+    """`_run` and its callees, without compilation: the second run is not compiled, and a compiled first run
+    would save other tensors. Functions that are compiled separately stay compiled."""
     if _Runner.run is None:
         import torch
 
@@ -180,13 +180,13 @@ def _out_of_the_compiler() -> Callable[..., Any]:
 
 
 def checkpoint_wrapper(module: torch.nn.Module, offload_to_cpu: bool = False) -> torch.nn.Module:
-    """Makes `module` a checkpointed one, in place, and returns it: see ``checkpoint``.
+    """Make `module` a checkpointed one, in place, and return it: see ``checkpoint``.
 
-    Its class stays a base class of the new one; parameters, buffers, hooks and ``state_dict`` keys stay as
-    they are; a copy runs with its own parameters. Wrapping it again only sets `offload_to_cpu`.
+    Its class remains a base class of the new one. Parameters, buffers, hooks and ``state_dict`` keys are
+    unchanged. A copy runs with its own parameters. Wrapping it again only sets `offload_to_cpu`.
 
     Raises:
-        TypeError: `module` is no module, or a scripted one; `offload_to_cpu` is no flag.
+        TypeError: `module` is not a module, or is a scripted one; `offload_to_cpu` is not a bool.
     """
     import torch
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Regions whose saved activations move to the host."""
+"""Regions whose saved activations are offloaded to the host."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _logged: dict[str, tuple[int, int]] = {}
 def step() -> None:
     """End the training step now.
 
-    Needed only where no optimizer of ``torch.optim`` steps and graphs outlive the step: otherwise a step
-    ends by itself, when the backward pass has released everything that was saved.
+    Needed only if no optimizer of ``torch.optim`` steps and graphs outlive the step. Otherwise a step ends
+    when the backward pass has released every saved tensor.
     """
     _end_step(optimized=False)
 

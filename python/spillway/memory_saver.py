@@ -68,10 +68,10 @@ class TorchMemorySaver:
         self._margin = 0
 
     def region(self, tag: str = "default", enable_cpu_backup: bool = False) -> AbstractContextManager[Any]:
-        """What this thread allocates inside can be paused, with its contents or without.
+        """Makes memory that this thread allocates inside pausable, with its contents or without.
 
-        Regions nest, and the innermost counts. The backward pass runs on other threads: what it allocates is
-        in no region.
+        Regions nest; the innermost applies. The backward pass runs on other threads: its memory is in no
+        region.
         """
         flag("enable_cpu_backup", enable_cpu_backup)
         path = f"{_ROOTS[enable_cpu_backup]}/{_checked(tag)}"

@@ -43,7 +43,7 @@ class ModelState(NamedTuple):
 
 
 def state_by_class(optimizers: Iterable[torch.optim.Optimizer]) -> dict[int, ModelState]:
-    """What the optimizers reference, by GPU. A storage counts once: as a parameter, else as a gradient."""
+    """Bytes that the optimizers reference, by GPU. A storage counts once, as a parameter or a gradient."""
     sizes: dict[int, list[int]] = {}
     seen: set[int] = set()
     pairs = [each for optimizer in optimizers for each in _tensors(optimizer)]

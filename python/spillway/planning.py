@@ -29,7 +29,7 @@ class PlanPoint:
     budget: int
     peak: int
     kept: int
-    moved: int
+    offloaded: int
     recomputed: int
     seconds: float
     compute: float
@@ -91,7 +91,7 @@ class Explanation:
         return [
             title,
             f"peak {size(chosen.peak)} within {size(chosen.budget)}; resident {size(chosen.kept)}, offloaded "
-            f"{size(chosen.moved)}, recomputed {size(chosen.recomputed)}",
+            f"{size(chosen.offloaded)}, recomputed {size(chosen.recomputed)}",
             f"predicted {_ms(chosen.seconds)}: compute {_ms(chosen.compute)}, recomputation "
             f"{_ms(chosen.recompute)}, waiting for copies out {_ms(chosen.stall_out)}, for copies in "
             f"{_ms(chosen.stall_in)}; the last steps {took}",
@@ -118,7 +118,7 @@ class Explanation:
         cells = [
             size(point.budget) + (" *" if point == self.chosen else "  "),
             size(point.kept),
-            size(point.moved),
+            size(point.offloaded),
             size(point.recomputed),
             _ms(point.seconds),
             f"{point.slowdown:.3f}",

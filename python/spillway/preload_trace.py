@@ -26,6 +26,7 @@ _EVENT = struct.Struct("<QQQQHHi")
 _EVENTS_KIND, _END_KIND = 1, 2
 _NOT_READY = 600
 _MOST_BYTES = 16 << 30
+_AGAIN = "Record the run again with SPILLWAY_PRELOAD_TRACE=FILE."
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,9 @@ def _read(path: str | os.PathLike[str], first: int | None = None) -> bytes:
     try:
         return read_bytes(path, _MOST_BYTES) if first is None else read_start(path, first)
     except OSError as error:
-        raise ValueError(f"{os.fspath(path)}: cannot be read ({reason_of(error)})") from None
+        raise ValueError(
+            f"{os.fspath(path)}: cannot be read ({reason_of(error)}). Name a readable file."
+        ) from None
 
 
 def _all_moments(ticks: list[int], begun: int, written: int) -> list[int]:
@@ -90,41 +93,44 @@ class _Reader:
         self.path = path
         self.data = data
         if len(data) < _HEAD.size or not data.startswith(_MAGIC):
-            raise ValueError(f"{path}: is not a trace of CUDA calls. SPILLWAY_PRELOAD_TRACE=FILE writes one.")
+            raise ValueError(f"{path}: is not a trace of CUDA calls. {_AGAIN}")
         _, version, names, ticks, nanoseconds, self.process, size = _HEAD.unpack_from(data)
         if version not in _VERSIONS:
             raise ValueError(
                 f"{path}: has format {version}, but this Spillway reads format {_VERSIONS[-1]}. Use the "
-                "Spillway that wrote it."
+                "version of Spillway that wrote it."
             )
         if size != _EVENT.size:
-            raise ValueError(f"{path}: is damaged (calls of {size} bytes instead of {_EVENT.size})")
+            raise ValueError(f"{path}: is damaged (calls of {size} bytes instead of {_EVENT.size}). {_AGAIN}")
         self.at = _HEAD.size + names
         lists = data[_HEAD.size : self.at].decode(errors="replace").split("\n\n")
         if len(data) < self.at or len(lists) != 3:
-            raise ValueError(f"{path}: is truncated within its header")
+            raise ValueError(f"{path}: is truncated within its header. {_AGAIN}")
         self.functions, self.kinds = ([*map(printable, each.split("\n"))] for each in lists[:2])
         self.moments = [(ticks, nanoseconds)]
         self.events: list[tuple[int, tuple[int, ...]]] = []
         self.complete = False
         self.lost = 0
 
+    def _damaged(self, why: str) -> ValueError:
+        return ValueError(f"{self.path}: is damaged at byte {self.at} ({why}). {_AGAIN}")
+
     def trace(self) -> PreloadTrace:
         while not self.complete and self.at + _SECTION.size <= len(self.data):
             kind, length = _SECTION.unpack_from(self.data, self.at)
             body = self.data[self.at + _SECTION.size : self.at + _SECTION.size + length]
             if kind not in (_EVENTS_KIND, _END_KIND):
-                raise ValueError(f"{self.path}: is damaged at byte {self.at} (unknown section kind {kind})")
+                raise self._damaged(f"unknown section kind {kind}")
             more = length - (_EVENTS.size if kind == _EVENTS_KIND else _END.size)
             if more < 0 or more % _EVENT.size or (more and kind == _END_KIND):
-                raise ValueError(f"{self.path}: is damaged at byte {self.at} (invalid section size {length})")
+                raise self._damaged(f"invalid section size {length}")
             if kind == _EVENTS_KIND:
                 self._events(body)
             else:
                 self._end(body)
             self.at += _SECTION.size + length
         if self.complete and self.at < len(self.data):
-            raise ValueError(f"{self.path}: is damaged at byte {self.at} (data after the end section)")
+            raise self._damaged("data after the end section")
         calls = sorted(self._calls(), key=lambda call: call.nanoseconds)
         return PreloadTrace(self.process, calls, self.complete, self.lost)
 
@@ -136,9 +142,7 @@ class _Reader:
         whole = (len(body) - _EVENTS.size) // _EVENT.size * _EVENT.size
         events = list(_EVENT.iter_unpack(body[_EVENTS.size : _EVENTS.size + whole]))
         if any(event[4] >= len(self.functions) or event[5] >= len(self.kinds) for event in events):
-            raise ValueError(
-                f"{self.path}: is damaged at byte {self.at} (call of a function that is not in its table)"
-            )
+            raise self._damaged("call of a function that is not in its table")
         moments = _all_moments([event[0] for event in events], self.moments[0][0], ticks)
         self.events += [(thread, (at, *event[1:])) for at, event in zip(moments, events, strict=True)]
 
@@ -166,8 +170,8 @@ class _Reader:
 
 
 def summary(trace: PreloadTrace) -> dict[str, Any]:
-    """What a trace holds, in numbers that JSON can hold. Device memory is what cudaMalloc and its like gave
-    and nothing has freed; mapped memory (cuMemCreate) is counted apart."""
+    """Totals of a trace, as values for JSON. Device memory is allocated by cudaMalloc and similar functions;
+    mapped memory (cuMemCreate) is counted separately."""
     functions: dict[str, dict[str, int]] = {}
     streams: dict[str, dict[str, int]] = {}
     sizes: dict[str, int] = {}

@@ -26,7 +26,7 @@ from spillway.top import pages
 
 __all__ = ["FORMAT", "start", "stop"]
 
-FORMAT = 1  # of the run log: docs/reports.md
+FORMAT = 2  # of the run log: docs/reports.md
 
 _log = logging.getLogger("spillway")
 _asked_in: int | None = None  # the process that start() was called in
@@ -118,7 +118,7 @@ def _begin_in(folder: Path | None, operators: bool) -> None:
         file = str(_log_file)
     # Paths as bytes: they need not be text.
     glue().start_run_log(os.fsencode(file), json.dumps(_about(page)), str(page) if page else "")
-    # Without the interpreter's ordinary end the log has no end either, and the report says so.
+    # Without the interpreter's ordinary end the log has no end either, and the report states that.
     atexit.register(stop)
     end_steps_with_optimizers()
     if glue().stats()["ours"]:

@@ -15,28 +15,28 @@ __all__ = ["unwatch", "watch"]
 
 
 def watch() -> None:
-    """From now on memory gets tags by its role, where the program opens no scope of its own (``tag``).
+    """Tag memory by its role from now on, outside of the program's own scopes (``tag``).
 
     ==========================  =============================================================================
     ``parameter``               parameters and buffers of a module, from its first call on
-    ``input``                   tensors that nothing has tagged and that are given to a module, by position
-    ``activation/MODULE``       what a module's forward pass allocates; the outermost one's: ``activation``
-    ``workspace/MODULE``        what the backward of that allocates; other backward passes: ``workspace``
-    ``workspace/cublas``        cuBLAS's own, from the first step of an optimizer on
-    ``gradient``                what has become the ``grad`` of a tensor
-    ``optimizer``               what an optimizer of ``torch.optim`` allocates in a step, and its state
+    ``input``                   untagged tensors that are positional arguments of a module
+    ``activation/MODULE``       memory of a module's forward pass; the outermost one's: ``activation``
+    ``workspace/MODULE``        memory of that module's backward pass; other ones: ``workspace``
+    ``workspace/cublas``        cuBLAS's workspaces, from the first step of an optimizer on
+    ``gradient``                a tensor that became the ``grad`` of another one
+    ``optimizer``               memory that an optimizer of ``torch.optim`` allocates in a step, and its state
     ==========================  =============================================================================
 
     MODULE is the module's full name below the outermost one that was called, such as ``layers.3.mlp``.
     Everything else stays untagged. Results do not change. Code that ``torch.compile`` traces is not
-    watched inside. Costs a few microseconds per call of a module. Twice changes nothing; ``unwatch()``
+    watched inside. Costs a few microseconds per call of a module. A second call has no effect; ``unwatch()``
     ends it.
     """
     _Watch.begin()
 
 
 def unwatch() -> None:
-    """Gives no roles from now on, and takes all hooks away. Memory keeps the tags it has."""
+    """Stop tagging by role and remove all hooks. Memory keeps its tags."""
     _Watch.end()
 
 

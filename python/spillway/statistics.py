@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Spillway has done in this process, and the types of that snapshot. Sizes are bytes."""
+"""Statistics of this process, and the types of the snapshot. Sizes are bytes."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ class DeviceStats(TypedDict):
 
 
 class Stats(TypedDict):
-    """What `spillway.stats()` returns."""
+    """The result of `spillway.stats()`."""
 
     steps: int
     live_handles: int

@@ -24,7 +24,7 @@ _MOST_BYTES = 16 << 30  # of a trace that is read
 
 @dataclass
 class Recording:
-    """What a recording has seen; filled when it ends.
+    """The result of a recording; filled when it ends.
 
     ``counts``: ``births``, ``deaths``, ``uses``, ``steps``, ``live`` (born while recording and alive at its
     end), ``dropped`` (records that made room for newer ones) and ``unwritten`` (events that the file lacks).
@@ -120,9 +120,9 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
         check_regular(path, _MOST_BYTES)
         return Trace(**glue().read_trace(os.fsencode(path)))
     except OSError as error:
-        raise ValueError(f"{name}: cannot be read ({reason_of(error)})") from None
+        raise ValueError(f"{name}: cannot be read ({reason_of(error)}). Name a readable file.") from None
     except UnicodeDecodeError:
-        raise ValueError(f"{name}: is damaged (a tag is not UTF-8)") from None
+        raise ValueError(f"{name}: is damaged (a tag is not UTF-8). Record the run again.") from None
 
 
 def summary(trace: Trace) -> dict[str, Any]:

@@ -33,6 +33,14 @@ TEST(BytesTest, AMessageShowsTheLargestUnitThatIsNotTooLarge) {
   EXPECT_EQ(readable(Bytes{~0ULL}), "16777216.00 TiB");
 }
 
+TEST(BytesTest, ASettingIsRoundedUpByAtMostAFiftieth) {
+  EXPECT_EQ(setting_of(Bytes{}), "0GiB");
+  EXPECT_EQ(setting_of(1000_B), "1000B");
+  EXPECT_EQ(setting_of(60_GiB + 1_B), "61GiB");
+  EXPECT_EQ(setting_of(10_GiB + 1_B), "10241MiB");
+  EXPECT_EQ(setting_of(Bytes{~0ULL}), "17179869184GiB");
+}
+
 TEST(EnvTest, SizesHaveBinaryUnits) {
   EXPECT_EQ(env::parse_size("1.5GiB", "X").value(), 1536_MiB);
   EXPECT_EQ(env::parse_size("512", "X").value(), 512_B);

@@ -48,7 +48,7 @@ TEST(FileTest, AFileNeverTakesTheNumberOfAStandardStream) {
   }
 }
 
-TEST(FileTest, WithoutAnotherNumberTheFileIsNotOpenAndErrnoSaysSo) {
+TEST(FileTest, WithoutAnotherNumberTheFileIsNotOpenAndErrnoIsSet) {
   EXPECT_TRUE(with_closed({1}, [] {
     const rlimit limit{3, 3};
     setrlimit(RLIMIT_NOFILE, &limit);

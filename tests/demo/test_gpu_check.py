@@ -25,7 +25,7 @@ def check(tmp_path: Path):
 
 
 @no_gpu
-def test_without_a_gpu_says_so_and_fails() -> None:
+def test_without_a_gpu_it_fails_with_a_reason() -> None:
     done = subprocess.run([str(ROOT / "scripts" / "gpu_check")], capture_output=True, text=True, check=False)
 
     assert done.returncode == 1

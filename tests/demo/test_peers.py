@@ -17,9 +17,9 @@ def test_the_page_shows_the_newest_result() -> None:
 
 def found() -> dict[str, Any]:
     def way(ms: float, ours: float, budget: int = 1 << 30) -> dict[str, Any]:
-        return {"held": 1 << 30, "ms": ms, "ours": {"ms": ours, "budget": budget}}
+        return {"reserved": 1 << 30, "ms": ms, "ours": {"ms": ours, "budget": budget}}
 
-    plain = {"held": 2 << 30, "ms": 100}
+    plain = {"reserved": 2 << 30, "ms": 100}
     return {
         "beside": {
             "gpt2-xl": {"plain": plain, "checkpoint": way(130, 117), "save_on_cpu": way(400, 80, 3 << 29)},

@@ -87,7 +87,7 @@ def test_program_that_fails_is_named_with_its_last_lines() -> None:
         running.run(broken, dry=True)
 
 
-def test_case_without_its_package_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_case_without_its_package_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(running, "PEERS", tmp_path)
 
     assert running.missing(CASE["llama-8b-trl"]).startswith("trl is not in build/peers")

@@ -13,8 +13,8 @@ import pytest
 
 STEPS = 4
 ARENA_PIECE = 8 << 20  # what pinned memory grows by at least
-DOCUMENT = {"device": str, "device_name": str, "versions": dict, "command": list, "arms": list}
-ARM = {
+DOCUMENT = {"device": str, "device_name": str, "versions": dict, "command": list, "variants": list}
+VARIANT = {
     "name": str,
     "ratio": float,
     "peak_device_bytes": int,
@@ -56,66 +56,68 @@ def types_of(found: dict[str, Any], expected: dict[str, type]) -> dict[str, type
 
 def test_document_has_every_key_with_its_type(run: Run) -> None:
     assert types_of(run.document, DOCUMENT) == DOCUMENT
-    assert [types_of(arm, ARM) for arm in run.document["arms"]] == [ARM] * 3
+    assert [types_of(variant, VARIANT) for variant in run.document["variants"]] == [VARIANT] * 3
 
 
-def test_arms_are_plain_then_the_ratio_then_all(run: Run) -> None:
-    assert [arm["ratio"] for arm in run.document["arms"]] == [0.0, 0.5, 1.0]
-    assert run.document["arms"][0]["name"] == "plain"
+def test_variants_are_plain_then_the_ratio_then_all(run: Run) -> None:
+    assert [variant["ratio"] for variant in run.document["variants"]] == [0.0, 0.5, 1.0]
+    assert run.document["variants"][0]["name"] == "plain"
 
 
 def test_every_step_is_listed(run: Run) -> None:
-    lengths = [(len(arm["losses"]), len(arm["step_ms"])) for arm in run.document["arms"]]
+    lengths = [(len(variant["losses"]), len(variant["step_ms"])) for variant in run.document["variants"]]
 
     assert lengths == [(STEPS, STEPS)] * 3
 
 
 def test_loss_falls(run: Run) -> None:
-    losses = run.document["arms"][0]["losses"]
+    losses = run.document["variants"][0]["losses"]
 
     assert losses[-1] < losses[0]
 
 
 def test_losses_and_gradients_are_plains_bit_for_bit(run: Run) -> None:
-    plain, *others = run.document["arms"]
+    plain, *others = run.document["variants"]
 
-    assert [arm["losses"] for arm in others] == [plain["losses"]] * 2
-    assert [arm["grads_equal_plain"] for arm in others] == [True, True]
+    assert [variant["losses"] for variant in others] == [plain["losses"]] * 2
+    assert [variant["grads_equal_plain"] for variant in others] == [True, True]
 
 
 def test_all_that_can_move_moves_and_is_fetched_at_ratio_one(run: Run) -> None:
-    arm = run.document["arms"][2]
+    variant = run.document["variants"][2]
 
-    assert arm["saved_bytes"] > 0
-    assert arm["offloaded_bytes"] == arm["fetched_bytes"] == arm["saved_bytes"]
+    assert variant["saved_bytes"] > 0
+    assert variant["offloaded_bytes"] == variant["fetched_bytes"] == variant["saved_bytes"]
 
 
 def test_half_moves_at_most_half_and_something(run: Run) -> None:
-    arm = run.document["arms"][1]
+    variant = run.document["variants"][1]
 
-    assert 0 < arm["offloaded_bytes"] <= arm["saved_bytes"] // 2
+    assert 0 < variant["offloaded_bytes"] <= variant["saved_bytes"] // 2
 
 
-def test_plain_arm_moves_nothing(run: Run) -> None:
-    plain = run.document["arms"][0]
+def test_plain_variant_moves_nothing(run: Run) -> None:
+    plain = run.document["variants"][0]
 
     assert [plain[key] for key in ("saved_bytes", "offloaded_bytes", "host_peak_bytes")] == [0, 0, 0]
 
 
 def test_little_more_is_pinned_than_is_offloaded(run: Run) -> None:
-    for arm in run.document["arms"][1:]:
-        slack = max(arm["offloaded_bytes"] // 4, ARENA_PIECE)
-        assert arm["offloaded_bytes"] < arm["host_peak_bytes"] <= arm["offloaded_bytes"] + slack
+    for variant in run.document["variants"][1:]:
+        slack = max(variant["offloaded_bytes"] // 4, ARENA_PIECE)
+        assert variant["offloaded_bytes"] < variant["host_peak_bytes"] <= variant["offloaded_bytes"] + slack
 
 
 def test_live_peak_falls_with_the_ratio(run: Run) -> None:
-    peaks = [arm["peak_allocated_bytes"] for arm in run.document["arms"]]
+    peaks = [variant["peak_allocated_bytes"] for variant in run.document["variants"]]
 
     assert peaks[0] > peaks[1] > peaks[2]
 
 
-def test_memory_is_noted_at_the_same_places_in_every_arm(run: Run) -> None:
-    places = [[(note["phase"], note["where"]) for note in arm["memory"]] for arm in run.document["arms"]]
+def test_memory_is_noted_at_the_same_places_in_every_variant(run: Run) -> None:
+    places = [
+        [(note["phase"], note["where"]) for note in variant["memory"]] for variant in run.document["variants"]
+    ]
 
     assert places[0] == places[1] == places[2]
     assert {phase for phase, _ in places[0]} == {"start", "forward", "backward", "optimizer"}

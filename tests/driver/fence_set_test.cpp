@@ -10,7 +10,7 @@
 namespace spillway::driver {
 namespace {
 
-/// Fences of three streams that nothing has reached, until a test says so.
+/// Fences of three streams that nothing has reached, until a test completes them.
 bool reached = false;
 
 class FenceSetTest : public testing::Test {

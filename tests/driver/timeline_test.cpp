@@ -58,7 +58,7 @@ TEST_F(TimelineTest, AFenceThatWasNeverMadeHasPassed) {
   EXPECT_TRUE(Timeline::wait_sync({}).ok());
 }
 
-TEST_F(TimelineTest, AFencePassesWhenTheDeviceSaysSo) {
+TEST_F(TimelineTest, AFencePassesWhenTheDeviceHasReachedIt) {
   open_gate = false;
   const Fence fence = timeline_->mark().value();
   EXPECT_FALSE(Timeline::passed(fence));

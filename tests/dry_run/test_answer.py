@@ -17,7 +17,7 @@ def process(
     device = {
         "peak_allocated_bytes": 100 * number,
         "peak_reserved_bytes": 200 * number,
-        "out_of_memory": {"wanted_bytes": 1} if ended else None,
+        "out_of_memory": {"requested_bytes": 1} if ended else None,
     }
     return {
         "process": number,

@@ -53,7 +53,7 @@ def test_memory_of_a_compiled_model_is_for_the_same(tmp_path: Path) -> None:
     assert "other" not in held
 
 
-def test_compiled_code_s_time_is_no_prediction_and_the_page_says_so(
+def test_the_page_notes_that_compiled_code_s_time_is_no_prediction(
     tmp_path: Path, answered: tuple[dict[str, Any], str, str]
 ) -> None:
     document, _, page = asked(tmp_path, JOB_COMPILED="1", JOB_STEPS="2")
@@ -138,10 +138,10 @@ def test_what_does_not_fit_is_named_with_what_is_missing(tmp_path: Path) -> None
     assert "torch.OutOfMemoryError" in result.stderr
     device = device_of(json.loads(output.read_text()))
     ended = device["out_of_memory"]
-    assert (ended["times"], ended["wanted_bytes"], ended["operator"]) == (1, 1 << 40, "aten::empty")
+    assert (ended["times"], ended["requested_bytes"], ended["operator"]) == (1, 1 << 40, "aten::empty")
     assert ended["missing_bytes"] == ended["allocated_bytes"] + (1 << 40) - (64 << 30)
     assert "fits    no: with " in result.stderr
-    assert "1.00 TiB were wanted, made by empty at job.py:" in result.stderr
+    assert "1.00 TiB were requested, made by empty at job.py:" in result.stderr
 
 
 IN_PIECES = """
@@ -202,7 +202,7 @@ def test_of_equal_peaks_and_ends_of_memory_the_first_is_reported(tmp_path: Path)
     (largest,) = device["largest_at_peak"]
     assert "in first" in largest["lines"]
     ended = device["out_of_memory"]
-    assert (ended["times"], ended["wanted_bytes"]) == (2, 1 << 40)
+    assert (ended["times"], ended["requested_bytes"]) == (2, 1 << 40)
     assert ended["missing_bytes"] == (1 << 40) - device["available_bytes"]
 
 
@@ -214,7 +214,7 @@ def test_the_program_s_end_is_the_run_s(ends: str, status: int) -> None:
     assert ("this dry run has no figures" in result.stderr) == (ends == "killed")
 
 
-def test_without_a_use_of_the_gpu_one_line_says_so() -> None:
+def test_a_program_that_does_not_use_the_gpu_gets_one_line() -> None:
     result = spillway("dry-run", "--", "true")
     assert (result.returncode, result.stdout) == (0, "")
     assert result.stderr.startswith("spillway: this dry run has no figures")

@@ -236,7 +236,7 @@ def test_an_exceeded_device_is_reported_with_the_missing_bytes(
     assert missing(device) == short
     facts = dict(words.facts(process, device, None))
     assert facts["fits"].startswith(
-        "no: with 500 B allocated, 1000 B were wanted, made by empty, backward of "
+        "no: with 500 B allocated, 1000 B were requested, made by empty, backward of "
     )
     assert said in facts["fits"]
     assert facts["step"] == "no optimizer ended a step"

@@ -42,7 +42,7 @@ void in_thread(Body body) {
   std::thread(body).join();
 }
 
-TEST_F(CaptureRulesTest, AForbiddenCallInvalidatesTheCaptureAndWhatFollowsSaysSo) {
+TEST_F(CaptureRulesTest, AForbiddenCallInvalidatesTheCaptureForAllCallsThatFollow) {
   const LockedBytes source(kBytes, 5);
   const DeviceBytes block(kBytes);
   cudaStreamCaptureStatus status{};

@@ -350,7 +350,7 @@ TEST_F(CaptureTest, ACopyFromPageableMemoryThatIsGoneAtTheLaunchIsAnIllegalAddre
   };
   EXPECT_EXIT(launch_without_page(true, unmap),
               testing::ExitedWithCode(cudaErrorIllegalAddress % 256),
-              "\"memcpy host to device\" touched memory that was gone");
+              "\"memcpy host to device\" accessed memory that was unmapped");
 }
 
 TEST_F(CaptureTest, ACopyToPageableMemoryThatIsReadOnlyAtTheLaunchIsAnIllegalAddress) {
@@ -360,7 +360,7 @@ TEST_F(CaptureTest, ACopyToPageableMemoryThatIsReadOnlyAtTheLaunchIsAnIllegalAdd
   };
   EXPECT_EXIT(launch_without_page(false, protect),
               testing::ExitedWithCode(cudaErrorIllegalAddress % 256),
-              "\"memcpy device to host\" touched memory that was gone");
+              "\"memcpy device to host\" accessed memory that was unmapped");
 }
 
 TEST_F(CaptureTest, HandlesThatAreGoneAreRefused) {

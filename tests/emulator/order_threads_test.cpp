@@ -34,7 +34,7 @@ class OrderThreadsTest : public emulated::Test {
     ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   }
 
-  /// The first thread fills the block, waits until that is done and says so; the second reads it.
+  /// The first thread fills the block, waits until that is done and signals; the second reads it.
   /// They do run one after the other, but an atomic is nothing that the checker sees.
   template <typename Notify, typename Wait>
   void write_then_read(Notify&& notify, Wait&& wait) {

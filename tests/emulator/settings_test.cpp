@@ -191,9 +191,9 @@ TEST(SettingsTest, AssumptionsAreTakenAndTheOthersStay) {
 TEST(SettingsTest, OnlyADryRunAssumes) {
   const std::string written = in_process({{"SPILLWAY_EMULATE_ASSUME", "nonzero=0.5"}}, ask);
 
-  EXPECT_NE(
-      written.find("SPILLWAY_EMULATE_ASSUME=nonzero=0.5: needs SPILLWAY_EMULATE_SHAPE_ONLY=1"),
-      std::string::npos)
+  EXPECT_NE(written.find("SPILLWAY_EMULATE_ASSUME=nonzero=0.5: is for dry runs. Set "
+                         "SPILLWAY_EMULATE_SHAPE_ONLY=1"),
+            std::string::npos)
       << written;
 }
 
@@ -229,7 +229,8 @@ TEST(SettingsTest, AProfileIsForTheLauncher) {
 TEST(SettingsTest, ASpeedOfTheLinkNeedsTheVirtualClock) {
   const std::string written = in_process({{"SPILLWAY_EMULATE_LINK_H2D", "50GiB"}}, ask);
 
-  EXPECT_NE(written.find("SPILLWAY_EMULATE_LINK_H2D=50GiB: needs SPILLWAY_EMULATE_CLOCK=virtual"),
+  EXPECT_NE(written.find("SPILLWAY_EMULATE_LINK_H2D=50GiB: is for the virtual clock. Set "
+                         "SPILLWAY_EMULATE_CLOCK=virtual"),
             std::string::npos)
       << written;
 }
@@ -322,7 +323,7 @@ TEST(SettingsTest, WithNoneVisibleThereIsNoDevice) {
 TEST(SettingsTest, WithoutTheSwitchTheLibraryRefuses) {
   const std::string written = in_process({{"SPILLWAY_EMULATE", "0"}}, ask);
 
-  EXPECT_NE(written.find("set SPILLWAY_EMULATE=1"), std::string::npos) << written;
+  EXPECT_NE(written.find("Set SPILLWAY_EMULATE=1"), std::string::npos) << written;
   EXPECT_NE(written.find("ready 0"), std::string::npos);
 }
 

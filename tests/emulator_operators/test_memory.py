@@ -180,7 +180,7 @@ def add_to_memory_that_is_gone():
 
 def test_an_operator_on_memory_that_is_gone_is_an_illegal_access_with_its_name(elsewhere):
     error, written = elsewhere(add_to_memory_that_is_gone)
-    assert "an operation touched memory that was gone when it ran" in error
+    assert "an operation accessed memory that was unmapped before it ran" in error
     assert 'spillway-emulator: illegal address: "aten::add.Tensor" on device 0 reads' in written
 
 

@@ -19,7 +19,7 @@ def kind(name):
 
 
 def test_an_operator_that_is_not_emulated_says_its_name():
-    with pytest.raises(NotImplementedError, match=r"aten::_cslt_compress: run this part on the CPU"):
+    with pytest.raises(NotImplementedError, match=r"aten::_cslt_compress. Run this part on the CPU"):
         torch._cslt_compress(torch.ones(2, 2, device="cuda"))
 
 

@@ -17,7 +17,7 @@ print("went on")
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("SPILLWAY_EMULATE_SHEDULE", "late", "SPILLWAY_EMULATE_SHEDULE: unknown setting; known are "),
+        ("SPILLWAY_EMULATE_SHEDULE", "late", "SPILLWAY_EMULATE_SHEDULE: unknown setting. Use one of "),
         ("SPILLWAY_EMULATE_MEMORY", "8GB", "SPILLWAY_EMULATE_MEMORY=8GB: expected a size such as "),
         ("SPILLWAY_EMULATE_MEMORY", "lots", "SPILLWAY_EMULATE_MEMORY=lots: expected a size such as "),
         ("SPILLWAY_EMULATE_MEMORY", "1KiB", "SPILLWAY_EMULATE_MEMORY: expected at least 2MiB"),

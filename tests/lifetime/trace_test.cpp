@@ -142,14 +142,14 @@ std::string beginning() {
 }
 
 TEST(TraceTest, OtherFilesAreRefused) {
-  EXPECT_EQ(refusal("PK\x03\x04"), "trace, byte 0: this is not a Spillway trace");
-  EXPECT_EQ(refusal(""), "trace, byte 0: this is not a Spillway trace");
+  EXPECT_EQ(refusal("PK\x03\x04").rfind("is not a trace of Spillway. ", 0), 0U);
+  EXPECT_EQ(refusal("").rfind("is not a trace of Spillway. ", 0), 0U);
 }
 
 TEST(TraceTest, OtherVersionsAreRefused) {
   std::string bytes = beginning();
   bytes[8] = 2;
-  EXPECT_EQ(refusal(bytes), "trace, byte 0: version 2; this Spillway reads version 1");
+  EXPECT_EQ(refusal(bytes).rfind("has format 2, but this Spillway reads format 1. ", 0), 0U);
 }
 
 TEST(TraceTest, NumbersOfMoreThan64BitsAreRefused) {
@@ -192,7 +192,7 @@ TEST(TraceTest, SumsThatOverflowAreRefused) {
 
 TEST(TraceTest, NothingMayFollowTheEnd) {
   const std::string bytes = encoded(drawn(9));
-  EXPECT_NE(refusal(bytes + "x").find("follows the trace's end"), std::string::npos);
+  EXPECT_NE(refusal(bytes + "x").find("data after the end"), std::string::npos);
 }
 
 TEST(TraceTest, AFileThatIsNotThereIsNamed) {

@@ -54,7 +54,7 @@ StepTimes marked_times(std::size_t storages, double seconds) {
   StepTimes times = even_times(2 * storages + 1);
   for (std::size_t mark = 0; mark < times.marks.size(); ++mark) {
     times.marks[mark].seconds *= seconds;
-    times.marks[mark].wanted = mark > storages;
+    times.marks[mark].used = mark > storages;
     if (mark == 0) continue;
     times.marks[mark].storage = mark > storages ? 2 * storages - mark : mark - 1;
   }
@@ -87,9 +87,9 @@ TEST(BudgetChooserTest, PlannedStepsAreMeasuredUntilTheirTimesSettle) {
   for (int steps = 0; steps < 30; ++steps) {
     for (int storage = 0; storage < 3; ++storage)
       chooser.choose(100_B, 1000_B);
-    const bool wanted = chooser.recording();
+    const bool recording = chooser.recording();
     chooser.abandon_step();
-    if (!wanted) break;
+    if (!recording) break;
     ++measured;
     measure(chooser, 1);
   }
@@ -235,9 +235,9 @@ TEST(BudgetChooserTest, OffloadedStoragesAreFetchedAsEarlyAsThereIsRoom) {
 
   // The first two are offloaded: each is fetched once a resident one has been used and freed.
   std::vector<std::size_t> due;
-  for (std::size_t wanted = 5; wanted-- > 0;)
-    for (const std::size_t each : chooser.due_with(wanted)) {
-      EXPECT_LT(each, wanted);
+  for (std::size_t first_use = 5; first_use-- > 0;)
+    for (const std::size_t each : chooser.due_with(first_use)) {
+      EXPECT_LT(each, first_use);
       due.push_back(each);
     }
   EXPECT_EQ(due, (std::vector<std::size_t>{1, 0}));

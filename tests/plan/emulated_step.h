@@ -91,7 +91,7 @@ class EmulatedStep {
     std::optional<std::size_t> index{};  // once saved
     Memory program{};
     Memory kept{};
-    Memory held{};
+    Memory fetched{};
     std::weak_ptr<Block> original{};
     std::weak_ptr<Block> arrived{};
     int round = 0;
@@ -161,14 +161,14 @@ class EmulatedStep {
     if (action(storage) == Action::kKeep) return storage.kept;
     if (Memory alive = storage.original.lock()) return alive;
     const bool again = action(storage) == Action::kRecompute;
-    Memory memory = again ? storage.held : storage.arrived.lock();
+    Memory memory = again ? storage.fetched : storage.arrived.lock();
     if (memory == nullptr) {
       const std::size_t since = curve_.event();
       memory = again ? compute(node) : make(kBytes);
       curve_.present(1, *storage.index);
       if (again) curve_.computed(1, *storage.index, since);
       curve_.watch(1, memory->address, *storage.index, Bytes{kBytes});
-      storage.arrived = storage.held = memory;
+      storage.arrived = storage.fetched = memory;
       storage.waiting = storage.hooks;
       ++storage.round;
     }
@@ -190,7 +190,7 @@ class EmulatedStep {
   }
 
   static void release_waiter(Storage& storage) {
-    if (--storage.waiting <= 0) storage.held.reset();
+    if (--storage.waiting <= 0) storage.fetched.reset();
   }
 
   // NOLINTNEXTLINE(misc-no-recursion)
@@ -200,7 +200,7 @@ class EmulatedStep {
     if (round != storage.round) release_waiter(storage);
     if (storage.hooks > 0) return;
     if (action(storage) != Action::kKeep) curve_.present(1, *storage.index);
-    storage.held.reset();
+    storage.fetched.reset();
     storage.kept.reset();
     if (action(storage) != Action::kRecompute) return;
     for (const std::size_t operand : graph_.operands[node])

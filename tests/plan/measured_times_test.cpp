@@ -6,7 +6,7 @@
 namespace spillway {
 namespace {
 
-/// A step whose one storage is saved at once, and wanted when half of it is over.
+/// A step whose one storage is saved at once, and first used when half of it is over.
 StepTimes taking(double seconds, double recompute = 0) {
   StepTimes times;
   times.marks = {{0, 0, 0, false}, {1, seconds / 2, 0, true}};
@@ -27,7 +27,7 @@ TEST(MeasuredTimesTest, TheMedianOfThreeStepsIsUsed) {
 
   EXPECT_EQ(times.believed().end, 4);
   EXPECT_EQ(times.believed().marks[1].seconds, 2);
-  EXPECT_TRUE(times.wanted());
+  EXPECT_TRUE(times.needed());
 }
 
 TEST(MeasuredTimesTest, LongerStepsAreUsedToo) {
@@ -48,7 +48,7 @@ TEST(MeasuredTimesTest, DifferencesWithinTheNoiseMakeNoNewPlan) {
   EXPECT_FALSE(times.saw(taking(4.5), !kStalled));
 
   EXPECT_EQ(times.believed().end, 4.75);
-  EXPECT_FALSE(times.wanted());
+  EXPECT_FALSE(times.needed());
 }
 
 TEST(MeasuredTimesTest, OneOutlierChangesNothing) {
@@ -83,7 +83,7 @@ TEST(MeasuredTimesTest, IfEveryStepStallsTheFastestIsUsedForNow) {
   EXPECT_EQ(times.believed().end, 20);
   for (int step = 0; step < 20; ++step)
     EXPECT_FALSE(times.saw(taking(15), kStalled)) << step;
-  EXPECT_TRUE(times.wanted());
+  EXPECT_TRUE(times.needed());
 
   times.saw(taking(10), !kStalled);
   times.saw(taking(10), !kStalled);
@@ -105,26 +105,26 @@ TEST(MeasuredTimesTest, AnotherRecomputationTimeMakesANewPlan) {
   EXPECT_FALSE(times.saw(taking(4), !kStalled));  // it was kept
   EXPECT_FALSE(times.saw(taking(4), !kStalled));
   EXPECT_FALSE(times.saw(taking(4), !kStalled));
-  EXPECT_FALSE(times.wanted());
+  EXPECT_FALSE(times.needed());
 }
 
 TEST(MeasuredTimesTest, StepsThatNeverSettleAreMeasuredAFewTimes) {
   MeasuredTimes times(taking(1));
   int plans = 0;
   double seconds = 1;
-  for (int step = 0; step < 100 && times.wanted(); ++step) {
+  for (int step = 0; step < 100 && times.needed(); ++step) {
     if (step % 3 == 0) seconds *= 2;
     if (times.saw(taking(seconds), !kStalled)) ++plans;
   }
 
   EXPECT_EQ(plans, 6);
-  EXPECT_FALSE(times.wanted());
+  EXPECT_FALSE(times.needed());
 }
 
 TEST(MeasuredTimesTest, IfEveryThirdStepStallsTheFastestIsUsedInTheEnd) {
   MeasuredTimes times(taking(9));
   int steps = 0;
-  for (; steps < 1000 && times.wanted(); ++steps)
+  for (; steps < 1000 && times.needed(); ++steps)
     EXPECT_EQ(times.saw(taking(steps == 5 ? 3 : 4), steps % 3 == 2), steps == 63) << steps;
 
   EXPECT_EQ(steps, 64);

@@ -73,10 +73,10 @@ TEST(OperandsTest, AnOffloadedProductNeedsNoOperands) {
   // The other half is fetched for its own use, and the gate for the activation before that.
   EXPECT_EQ(allocated_at(offloaded, 10), 600U);
   EXPECT_EQ(allocated_at(offloaded, 11), 800U);
-  const auto wanted = first_uses(step, offloaded);
-  EXPECT_EQ(wanted[0], step.memory.event_of(10));
-  EXPECT_EQ(wanted[1], step.memory.event_of(11));
-  EXPECT_EQ(wanted[2], step.memory.event_of(11));
+  const auto first_use = first_uses(step, offloaded);
+  EXPECT_EQ(first_use[0], step.memory.event_of(10));
+  EXPECT_EQ(first_use[1], step.memory.event_of(11));
+  EXPECT_EQ(first_use[2], step.memory.event_of(11));
   EXPECT_EQ(first_uses(step, again)[0], step.memory.event_of(5));
 }
 
@@ -268,14 +268,14 @@ TEST(OperandsTest, NoPlanBeatsTheBoundIfOperandsAreReleasedEarlyOrHaveNoOwnUse) 
 }
 
 /// Storage 1 is recomputed, in 1000 seconds, from 0, which is fetched at event 4 for that and
-/// is wanted by itself at 6, or never.
-StepProfile one_operand(bool wanted) {
+/// is used by itself at 6, or never.
+StepProfile one_operand(bool used) {
   StepCurve curve;
-  curve.allocated = {700, 600, 500, 500, 900, wanted ? 1000U : 900U, 700, 600, 500};
+  curve.allocated = {700, 600, 500, 500, 900, used ? 1000U : 900U, 700, 600, 500};
   curve.absences = {{0, 1, 4, 100}, {1, 2, 5, 100}, {1, 7, 9, 100}};
   curve.asks = {{0, 4, 1}, {1, 5, kNothing}};
-  if (wanted) curve.asks.push_back({0, 6, kNothing});
-  curve.absences.push_back({0, wanted ? 8U : 6U, 9, 100});
+  if (used) curve.asks.push_back({0, 6, kNothing});
+  curve.absences.push_back({0, used ? 8U : 6U, 9, 100});
   StepProfile profile{RecordedStep(curve, 2)};
   const RecordedStep& step = profile.memory;
   profile.storages = {{100, step.event_of(1), step.event_of(4)},

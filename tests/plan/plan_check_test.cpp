@@ -45,7 +45,7 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
          }},
         {"a use at another event",
          [](auto&, auto& plan, auto&) {
-           ++plan.wanted[7];
+           ++plan.first_use[7];
          }},
         {"no events",
          [](auto&, auto& plan, auto&) {
@@ -78,16 +78,16 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
            for (std::size_t each = 0; each < plan.actions.size(); ++each) {
              if (plan.actions[each] != Action::kKeep || step.storages[each].recompute) continue;
              plan.actions[each] = Action::kOffload;
-             plan.fetch[each] = step.storages[each].wanted;
+             plan.fetch[each] = step.storages[each].first_use;
              return;
            }
          }},
-        {"one is fetched after it is wanted",
+        {"one is fetched after its first use",
          [](auto& step, auto& plan, auto&) {
            const auto first_offload =
                std::find(plan.actions.begin(), plan.actions.end(), Action::kOffload);
            const auto each = static_cast<std::size_t>(first_offload - plan.actions.begin());
-           plan.fetch[each] = step.storages[each].wanted + 1;
+           plan.fetch[each] = step.storages[each].first_use + 1;
          }},
         {"one is fetched in the forward pass",
          [](auto& step, auto& plan, auto&) {
@@ -99,7 +99,7 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
         {"all are fetched at once",
          [](auto& step, auto& plan, auto&) {
            for (std::size_t each = 0; each < plan.fetch.size(); ++each)
-             plan.fetch[each] = std::min(step.boundary, step.storages[each].wanted);
+             plan.fetch[each] = std::min(step.boundary, step.storages[each].first_use);
          }},
         {"a smaller peak than it has",
          [](auto&, auto& plan, auto&) {

@@ -127,14 +127,14 @@ TEST(PlannerTest, FetchesBeginAtUses) {
     const StepProfile step = random_step_with_unwanted(random, 1 + random() % 30);
     std::set<std::size_t> uses;
     for (const StepProfile::Storage& storage : step.storages)
-      uses.insert(storage.wanted);
+      uses.insert(storage.first_use);
     for (const Bytes budget : budgets_of(step, 8)) {
       const BudgetPlan plan = plan_step(step, budget);
       for (std::size_t storage = 0; storage < plan.actions.size(); ++storage) {
-        const std::size_t wanted = step.storages[storage].wanted;
-        if (plan.actions[storage] != Action::kOffload || wanted == step.events()) continue;
+        const std::size_t first_use = step.storages[storage].first_use;
+        if (plan.actions[storage] != Action::kOffload || first_use == step.events()) continue;
         ASSERT_TRUE(uses.count(plan.fetch[storage])) << "trial " << trial;
-        if (plan.fetch[storage] < wanted) ++early;
+        if (plan.fetch[storage] < first_use) ++early;
       }
     }
   }

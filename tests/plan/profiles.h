@@ -36,7 +36,7 @@ inline StepProfile random_step(std::mt19937_64& random, std::size_t storages) {
     StepProfile::Storage known;
     known.bytes = sizes[storage];
     known.saved = profile.memory.event_of(storage);
-    known.wanted = profile.memory.event_of(events - 1 - storage);
+    known.first_use = profile.memory.event_of(events - 1 - storage);
     if (random() % 3 == 0) known.recompute = static_cast<double>(random() % 40) * 1e-3;
     profile.storages.push_back(known);
   }
@@ -46,14 +46,14 @@ inline StepProfile random_step(std::mt19937_64& random, std::size_t storages) {
   return profile;
 }
 
-/// The same, in which some storages are never wanted again, as those that a part of a graph has
+/// The same, in which some storages are never used again, as those that a part of a graph has
 /// saved which no backward pass goes through.
 inline StepProfile random_step_with_unwanted(std::mt19937_64& random, std::size_t storages) {
   StepProfile profile = random_step(random, storages);
   for (RecordedStep::Absence& offloaded : profile.memory.absences) {
     if (random() % 4 != 0) continue;
     offloaded.to = profile.events();
-    profile.storages[offloaded.storage].wanted = profile.events();
+    profile.storages[offloaded.storage].first_use = profile.events();
   }
   return profile;
 }
@@ -104,7 +104,7 @@ class StepWithOperands {
     for (std::size_t each = profile.memory.absences.size(); each-- > 0;) {
       const RecordedStep::Absence& offloaded = profile.memory.absences[each];
       profile.storages[offloaded.storage].saved = offloaded.from;
-      profile.storages[offloaded.storage].wanted = offloaded.to;
+      profile.storages[offloaded.storage].first_use = offloaded.to;
     }
     profile.link = {static_cast<double>(500 + random_() % 20000),
                     static_cast<double>(500 + random_() % 20000),

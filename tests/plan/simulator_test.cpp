@@ -17,7 +17,7 @@ BudgetPlan all_fetched_from_event_4(const StepProfile& step) {
   BudgetPlan plan;
   plan.actions.assign(step.storages.size(), Action::kOffload);
   plan.fetch.assign(step.storages.size(), 4);
-  plan.wanted = first_uses(step, plan.actions);
+  plan.first_use = first_uses(step, plan.actions);
   return plan;
 }
 

@@ -35,14 +35,14 @@ StepTimes::Mark saved(std::size_t storage, double seconds) {
   return {storage, seconds, storage, false};
 }
 
-StepTimes::Mark wanted(std::size_t storage, double seconds) {
+StepTimes::Mark used(std::size_t storage, double seconds) {
   return {storage + 2, seconds, storage, true};
 }
 
-/// Two storages that are saved and wanted again, at these seconds.
+/// Two storages that are saved and used again, at these seconds.
 StepTimes times_at(double first, double second, double back, double last, double end) {
   StepTimes times;
-  times.marks = {{0, 0}, saved(0, first), saved(1, second), wanted(1, back), wanted(0, last)};
+  times.marks = {{0, 0}, saved(0, first), saved(1, second), used(1, back), used(0, last)};
   times.end = end;
   times.recompute = {2, 0};
   return times;
@@ -66,7 +66,7 @@ TEST(StepTimesTest, MarksGetTheMedianTimeOfLaterSteps) {
 
 TEST(StepTimesTest, AMarkMissingInALaterStepKeepsItsRelativePosition) {
   StepTimes seen = times_at(1, 2, 3, 8, 10);
-  seen.marks.erase(seen.marks.begin() + 3);  // the second storage was kept, and never wanted
+  seen.marks.erase(seen.marks.begin() + 3);  // the second storage was kept, and never used
 
   const StepTimes times = typical(times_at(10, 20, 50, 60, 100), {seen});
 

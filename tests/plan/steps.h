@@ -9,7 +9,7 @@
 
 namespace spillway {
 
-/// A step whose storages are saved one by one and wanted again in reverse, as training has them.
+/// A step whose storages are saved one by one and used again in reverse, as training has them.
 inline StepCurve nested(const std::vector<std::uint64_t>& sizes, std::uint64_t base) {
   StepCurve curve;
   const std::size_t count = sizes.size();

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that PyTorch does not start Spillway in: nothing is changed, and one line says so."""
+"""Jobs that PyTorch does not start Spillway in: nothing is changed, and one line states the reason."""
 
 from __future__ import annotations
 

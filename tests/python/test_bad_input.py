@@ -16,7 +16,7 @@ from spillway.top import pages
 
 def broken_log(folder: Path) -> None:
     folder.mkdir()
-    (folder / "7-1.spillway").write_text('{"spillway_run_log": 1}\n')
+    (folder / "7-1.spillway").write_text('{"spillway_run_log": 2}\n')
 
 
 RUN = ("emulate",)

@@ -125,7 +125,7 @@ def test_copies_disappear_behind_kernels_where_nothing_slows_them_down(
     assert len(overlaps) == 12  # four kernels; out, in and both
     for one in overlaps:
         assert one.skipped is None
-        assert one.counters["eta"] == pytest.approx(1, abs=0.02), one
+        assert one.counters["overlap"] == pytest.approx(1, abs=0.02), one
         assert one.counters["slow_down"] == pytest.approx(1, abs=0.02), one
         # The copies last throughout, or a slow-down would not be seen.
         assert one.counters["copies_us"] > one.counters["kernel_us"]
@@ -146,7 +146,7 @@ def test_what_repeats_asks_the_driver_for_nothing(measure: Callable[[str, str], 
     for size in ("4KiB", "256KiB", "16MiB"):
         assert pool[f"hit arena {size}"]["registrations"] == 0
     assert pool["step"]["registrations"] == 0
-    assert 1 <= pool["step"]["pinned_over_live"] <= 1.03
+    assert 1 <= pool["step"]["pinned_over_allocated"] <= 1.03
     assert pool["grow arena 64MiB"]["registrations"] == 1
     for size in ("4KiB", "4MiB"):
         assert blocks[f"heap {size}"]["driver_allocations"] == 0
@@ -261,7 +261,7 @@ def test_saved_tensors_move_in_the_region_that_moves_them(tmp_path: Path) -> Non
     result = spillway("hooks", "--emulate", "--filter", "4KiB", "--json", path)
     assert result.returncode == 0, result.stderr
     measured = {one.parameters: one for one in read(json.loads(path.read_text())["programs"]["hooks_bench"])}
-    moved = {name: one.counters.get("moved") for name, one in measured.items()}
+    moved = {name: one.counters.get("offloaded") for name, one in measured.items()}
     assert moved == {"plain 4KiB": None, "stays 4KiB": 0, "moves 4KiB": 1}
     assert {one.label for one in measured.values()} == {"host's time"}
     assert all(one.median > 0 for one in measured.values())

@@ -34,12 +34,12 @@ def error(**changed: Any) -> BudgetError:
 
 
 def test_an_error_names_each_class_with_its_size_and_what_to_do() -> None:
-    assert str(error()) == f"{SAID}, or {EXCEED}"
+    assert str(error()) == f"{SAID}, or {EXCEED}."
 
 
 def test_a_warning_does_not_advise_to_be_warned() -> None:
     said = error().warning()
-    assert said == SAID.replace("a shorter sequence, --budget", "a shorter sequence, or --budget")
+    assert said == SAID.replace("a shorter sequence, --budget", "a shorter sequence, or --budget") + "."
     assert "over_budget" not in error().excess()
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors have one form (CONTRIBUTING.md): `SUBJECT: reason. Action.` for a setting, file or process, and
-`NAME must be …, not VALUE. Action.` for an argument."""
+`NAME must be …, not VALUE. Action.` for an argument. Those of C++ are full sentences as well."""
 
 from __future__ import annotations
 
@@ -55,3 +55,31 @@ def test_a_message_has_one_subject_and_complete_sentences(text: str) -> None:
     ends_well = last == "0" or last.endswith(".") == bool(others)
     assert ends_well, "several sentences end with a period, one sentence does not"
     assert "\n" not in text
+
+
+# Verbs that begin an action.
+ACTIONS = (
+    "add|allocate|allow|begin|call|check|convert|create|do not|end|free|give|hide|install|leave|let|make|pad|"
+    "pass|put|raise|reduce|remove|resume|run|send|set|share|start|unset|use"
+)
+# Parts of messages, and those whose text is PyTorch's or another program's.
+CPP_PARTS = ("bad", "log", "not_ours", "nothing_under", "report", "text", "wrong", "advice")
+
+
+def cpp_messages() -> list[Any]:
+    """Errors of C++ with `0` for each value."""
+    found = []
+    for message in messages.messages():
+        text = re.sub(r"\{[^{}]*\}", "0", " ".join(message.text.split()))
+        cpp = message.component.split("/")[0] in messages.CPP_FOLDERS
+        if cpp and " " in text and " … " not in text and message.kind not in CPP_PARTS:
+            found.append(pytest.param(text, id=f"{message.component}-{text[:60]}"))
+    return found
+
+
+@pytest.mark.parametrize("text", cpp_messages())
+def test_a_message_of_cpp_has_complete_sentences(text: str) -> None:
+    text = re.sub(r"\([^()]*\)|\"[^\"]*\"|`[^`]*`|(?<=\W)'[^']*'", "0", text)
+    *others, last = re.split(r"(?<=[\w)%…])[.?!] (?=[A-Z0`])", text)
+    assert last.endswith(".") == bool(others) or last.endswith("0"), "a period ends each of several sentences"
+    assert not re.search(rf"[:;] (?:{ACTIONS}) ", text), "the action is a sentence of its own"

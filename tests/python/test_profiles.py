@@ -211,7 +211,7 @@ def test_env_knows_profiles_too() -> None:
         (('"5us"', '"5us"\n[rates]\nhalf = 5'), "rates: memory, tf32,"),
         (('"5us"', '"5us"\nlike = "h10"'), "like=h10: "),
         (('latency = "5us"', ""), "latency is missing"),
-        (('"mine"', "mine"), "is not a TOML file (Invalid value (at line 2, column 8))"),
+        (('"mine"', "mine"), "is not a TOML file (Invalid value (at line 2, column 8)). Name another file."),
     ],
 )
 def test_a_file_that_is_no_profile_is_one_line_and_starts_nothing(

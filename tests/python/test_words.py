@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "scripts/words.py"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "scripts/words.py"
+sys.path.append(str(SCRIPT.parent))
+
+import words  # noqa: E402
 
 
 def check(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
@@ -46,3 +50,19 @@ def test_a_phrase_is_found_in_prose_and_in_identifiers(tmp_path: Path, text: str
 def test_other_words_are_not(tmp_path: Path, text: str) -> None:
     found = check(tmp_path, text)
     assert (found.returncode, found.stdout) == (0, "")
+
+
+def words_of_the_glossary() -> list[str]:
+    """The last column: words that stand for the term no longer."""
+    rows = [line.split("|") for line in (ROOT / "docs/glossary.md").read_text().splitlines()]
+    cells = [row[3] for row in rows if len(row) == 5 and "---" not in row[3] and row[1].strip() != "term"]
+    return [phrase.strip() for cell in cells for phrase in cell.split(",") if phrase.strip()]
+
+
+def test_the_glossary_has_such_words() -> None:
+    assert len(words_of_the_glossary()) > 30
+
+
+@pytest.mark.parametrize("phrase", words_of_the_glossary())
+def test_a_word_that_the_glossary_replaces_is_banned(phrase: str) -> None:
+    assert words.pattern().search(f"// {phrase}."), f"add {phrase!r} to BANNED of scripts/words.py"

@@ -68,7 +68,7 @@ def main() -> None:
         torch.optim.AdamW(model.parameters()) if states else torch.optim.SGD(model.parameters(), lr=1e-3)
     )
     elsewhere = torch.autograd.graph.save_on_cpu if WHERE == "other_offloader" else contextlib.nullcontext
-    found, kept, moved, peaks = [], [], [], []
+    found, kept, offloaded, peaks = [], [], [], []
     for step in range(STEPS):
         if step == GROWS:
             rows *= 256
@@ -85,9 +85,11 @@ def main() -> None:
         stats = spillway_stats()
         found.append(stats["cannot_help"])
         job = stats["tags"].get("job", {"last": {"offloaded_bytes": 0, "skipped": {}}})["last"]
-        moved.append(job["offloaded_bytes"])
+        offloaded.append(job["offloaded_bytes"])
         kept.append(job["skipped"].get("cannot_help", {"bytes": 0})["bytes"])
-    print(json.dumps({"found": found, "kept": kept, "moved": moved, "peaks": peaks, "peak": max(peaks)}))
+    print(
+        json.dumps({"found": found, "kept": kept, "offloaded": offloaded, "peaks": peaks, "peak": max(peaks)})
+    )
 
 
 if __name__ == "__main__":

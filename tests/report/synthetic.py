@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 ABOUT: dict[str, Any] = {
-    "spillway_run_log": 1,
+    "spillway_run_log": 2,
     "spillway": "0.1.0",
     "torch": "2.11.0",
     "process": 7,
@@ -23,7 +23,7 @@ ABOUT: dict[str, Any] = {
     "page": None,
 }
 
-DEVICE = {"live": 0, "allocated_peak": 4000, "pinned_peak": 4096, "refused": {"limit": 2, "driver": 0}}
+DEVICE = {"allocated": 0, "allocated_peak": 4000, "pinned_peak": 4096, "refused": {"limit": 2, "driver": 0}}
 STATE = {"devices": {"0": DEVICE}}
 
 COMPUTE, OUT, IN = 1, 2, 3
@@ -35,21 +35,21 @@ LINES: list[list[Any]] = [
     ["tag", 6, "activation/layers.0"],
     ["new", 100, 1, 4000, 6, 0],
     ["mark", 100, 1000, 1000, 0, COMPUTE, 0, 0, 0],
-    ["move", 110, 9, 1, 4000, 4000, 5, 6],
+    ["offload", 110, 9, 1, 4000, 4000, 5, 6],
     ["from", 9, "relu", "/jobs/train.py:12 forward"],
     ["free", 120, 1],
     ["new", 130, 2, 3000, 0, 0],
     ["free", 140, 2],
     ["new", 150, 3, 4000, 5, 0],
-    ["back", 151, 9, 3],
+    ["fetch", 151, 9, 3],
     ["free", 160, 3],
     ["end", 161, 9],
     ["mark", 200, 9000, 9000, 0, COMPUTE, 0, 0, 0],
     ["out", 111, 1000, 3000, 0, OUT, 4000, 5, 9],
     ["in", 152, 4000, 6000, 0, IN, 4000, 5, 9],
     ["wait", 153, 5000, 6000, 0, COMPUTE, IN, 5, 9],
-    ["tagstep", 199, 0, 5, {"offloadable": 7000, "moved": 4000, "copied": 4000, "fetched": 4000,
-                            "stayed": {"tiny": {"storages": 2, "bytes": 20}}}],
+    ["tagstep", 199, 0, 5, {"offloadable": 7000, "offloaded": 4000, "copied": 4000, "fetched": 4000,
+                            "skipped": {"tiny": {"storages": 2, "bytes": 20}}}],
     ["step", 200, 1, STATE],
 ]  # fmt: skip
 

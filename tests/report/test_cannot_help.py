@@ -66,7 +66,7 @@ def test_a_job_moves_nothing_once_that_is_known(where):
     known = [why is not None for why in job["found"]]
     # The answer of one step is for the next one.
     helps = [True, *(not each for each in known[:-1])]
-    assert [moved > 0 for moved in job["moved"]] == helps
+    assert [moved > 0 for moved in job["offloaded"]] == helps
     assert [kept == 0 for kept in job["kept"]] == helps
     assert known[-3:] == [True] * 3  # and it stays so
 
@@ -91,23 +91,23 @@ def test_a_region_of_the_program_still_moves_its_ratio(tmp_path):
     assert result.returncode == 0, result.stderr
     job = json.loads(result.stdout)
     assert job["found"][-1]["reason"] == "optimizer"
-    assert len(set(job["moved"])) == 1
-    assert job["moved"][0] > 0
+    assert len(set(job["offloaded"])) == 1
+    assert job["offloaded"][0] > 0
 
 
 @pytest.mark.parametrize("grows", [5, 11])  # in one of the first steps, and later
 def test_a_job_offloads_again_when_larger_batches_need_it(grows):
     grown = run("optimizer", "--ratio", "1", steps=grows + 4, grows=grows)[0]
     assert grown["found"][grows - 1]["reason"] == "optimizer"
-    assert grown["moved"][grows - 1] == 0
-    assert grown["moved"][grows + 1] > 0  # the step after the first large one
+    assert grown["offloaded"][grows - 1] == 0
+    assert grown["offloaded"][grows + 1] > 0  # the step after the first large one
     assert grown["found"][grows + 1] is None
     assert grown["peaks"][grows + 2] < grown["peaks"][grows]
 
 
 def test_a_single_evaluation_keeps_nothing_on_the_gpu_indefinitely():
     job = run("one_evaluation", "--ratio", "1", steps=40)[0]
-    assert job["moved"][-1] > 0
+    assert job["offloaded"][-1] > 0
     assert job["peaks"][-1] < max(job["peaks"][:4])
 
 
@@ -117,8 +117,8 @@ def test_a_larger_batch_that_only_offloading_makes_fit_is_served():
     assert offloaded < plain
     limit = (offloaded + plain) // 2
     served = run("optimizer", "--ratio", "1", steps=7, grows=5, limit=limit)[0]
-    assert served["moved"][4] == 0
-    assert served["moved"][5] > 0
+    assert served["offloaded"][4] == 0
+    assert served["offloaded"][5] > 0
     assert served["peak"] <= limit
 
 

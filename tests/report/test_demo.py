@@ -24,8 +24,8 @@ SAID = re.compile(
 
 
 class Demo(NamedTuple):
-    arms: dict[str, Any]  # by ratio, as the demonstration itself reports them
-    parts: list[str]  # the page's words, by arm
+    variants: dict[str, Any]  # by ratio, as the demonstration itself reports them
+    parts: list[str]  # the page's words, by variant
 
 
 @pytest.fixture(scope="module")
@@ -40,23 +40,23 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
     assert done.returncode == 0, done.stdout + done.stderr
     shown = spillway("report", folder / "out")
     assert shown.returncode == 0, shown.stderr
-    arms = {str(arm["ratio"]): arm for arm in json.loads(summary.read_text())["arms"]}
+    variants = {str(variant["ratio"]): variant for variant in json.loads(summary.read_text())["variants"]}
     words = " ".join(" ".join(parse(folder / "out" / "report.html").words).split())
     parts = re.split("(?=Peak of device memory: )", words)[1:]
-    assert len(parts) == len(arms) == 3
-    return Demo(arms, parts)
+    assert len(parts) == len(variants) == 3
+    return Demo(variants, parts)
 
 
 def test_the_page_of_a_demonstration_states_peaks_and_the_largest_storage_with_source_and_cost(
     demo: Demo,
 ) -> None:
     size = model.SIZES["demo"]
-    plain = demo.arms["0.0"]["peak_allocated_bytes"]
+    plain = demo.variants["0.0"]["peak_allocated_bytes"]
     for ratio, part in zip(("0.5", "1.0"), demo.parts[1:], strict=True):
         found = SAID.search(part)
         assert found is not None, part[:800]
         peak, without, largest, tag, makers, place, function, times, out, back = found.groups()
-        assert int(peak) == demo.arms[ratio]["peak_allocated_bytes"] < plain
+        assert int(peak) == demo.variants[ratio]["peak_allocated_bytes"] < plain
         assert int(without) == plain
         # What the wide layer of a block gives, and what its activation makes of it.
         assert int(largest) == size.batch * size.context * 4 * size.width * 4

@@ -25,7 +25,7 @@ from spillway.report.write import read, write
 from spillway.top import reading, view
 
 POINT = {
-    **{"budget": 10, "peak": 9, "kept": 5, "moved": 3, "recomputed": 1, "seconds": 0.2, "compute": 0.1},
+    **{"budget": 10, "peak": 9, "kept": 5, "offloaded": 3, "recomputed": 1, "seconds": 0.2, "compute": 0.1},
     **{"recompute": 0.0, "stall_out": 0.0, "stall_in": 0.0, "bound": 0.1, "limit": "compute"},
 }
 PLAN = {
@@ -196,14 +196,20 @@ def hostile_folder(folder: Path, name: str) -> Path:
     lines = [named.get(line[0], list)(line) for line in synthetic.OPERATORS_OF_A_RUN]
     stayed = {name: {"storages": 2, "bytes": 20}}
     lines += [
-        ["tagstep", 199, 0, 5, {"offloadable": 7, "moved": 4, "copied": 4, "fetched": 4, "stayed": stayed}]
+        [
+            "tagstep",
+            199,
+            0,
+            5,
+            {"offloadable": 7, "offloaded": 4, "copied": 4, "fetched": 4, "skipped": stayed},
+        ]
     ]
     state = {"devices": {"0": synthetic.DEVICE | {"refused": {name: 2}}}}
     lines += [["last", 200, 1, state]]
     about = {"rank": name, "spillway": name, "torch": name, "allocator": name, "command": ["python", name]}
     path = synthetic.write(folder / LOG, lines, **about, devices=[{"name": name, "bytes": 1}])
     plan = PLAN | {"tag": name}
-    path.with_suffix(".plans.json").write_text(json.dumps({"plans": [plan]}))
+    path.with_suffix(".plans.json").write_text(json.dumps({"spillway_explanations": 2, "plans": [plan]}))
     return folder
 
 
@@ -250,7 +256,9 @@ def test_only_the_page_s_own_script_and_style_may_run(tmp_path):
 @pytest.mark.parametrize("device", ["<script>alert(1)</script>", [], None, 1.5, -1, 10**30, True])
 def test_a_device_that_is_no_number_is_one_line(tmp_path, device):
     synthetic.write(tmp_path / LOG)
-    (tmp_path / "7-1.plans.json").write_text(json.dumps({"plans": [PLAN | {"device": device}]}))
+    (tmp_path / "7-1.plans.json").write_text(
+        json.dumps({"spillway_explanations": 2, "plans": [PLAN | {"device": device}]})
+    )
     with pytest.raises(ReportError, match=r"7-1\.plans\.json: is damaged") as caught:
         plans_of(*read_folder(tmp_path))
     assert "\n" not in str(caught.value)
@@ -266,7 +274,7 @@ def test_a_plan_with_a_wrong_value_is_one_line_or_none(tmp_path, field, value):
     synthetic.write(tmp_path / LOG)
     point = POINT | ({field: value} if field in POINT else {})
     plan = PLAN | {"chosen": point} | ({field: value} if field in PLAN else {})
-    (tmp_path / "7-1.plans.json").write_text(json.dumps({"plans": [plan]}))
+    (tmp_path / "7-1.plans.json").write_text(json.dumps({"spillway_explanations": 2, "plans": [plan]}))
     if (field, value) in (("taken", None), ("tag", "<i>"), ("curve", []), ("curve", {})):
         return
     with pytest.raises(ReportError, match=r"7-1\.plans\.json: is damaged"):

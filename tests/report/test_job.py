@@ -80,8 +80,8 @@ def test_the_page_counts_offloaded_and_resident_storages(job, words):
     assert digest.copies.all.out_bytes == residency["stashed_bytes"]
     assert digest.copies.all.in_bytes == residency["fetched_bytes"]
     last = job.truth["stats"]["tags"]["job"]["last"]
-    assert digest.log.tag_steps[-1].moved == last["offloaded_bytes"]
-    assert digest.log.tag_steps[-1].stayed == last["skipped"]
+    assert digest.log.tag_steps[-1].offloaded == last["offloaded_bytes"]
+    assert digest.log.tag_steps[-1].skipped == last["skipped"]
     assert f"({job.truth['stats']['devices']['0']['host']['pinned_peak_bytes']} bytes)" in words
     for reason in last["skipped"]:
         assert reason in words

@@ -34,7 +34,7 @@ def test_the_peak_is_of_what_was_on_the_device(path):
 
 def test_the_peak_without_offload_adds_the_bytes_offloaded_at_that_event(path):
     usage = usage_by_device(read_log(path))[0]
-    assert (usage.peak_without.device, usage.peak_without.away) == (3000, 4000)
+    assert (usage.peak_without.device, usage.peak_without.offloaded) == (3000, 4000)
     assert usage.peak_without.offloaded_tags == {"job": 4000}
 
 
@@ -83,13 +83,13 @@ def test_a_fetched_storage_is_offloaded_again_when_its_new_block_is_freed(tmp_pa
         [
             *TAGS,
             ["new", 100, 1, 4000, 6, 0],
-            ["move", 110, 9, 1, 4000, 4000, 5, 6],
+            ["offload", 110, 9, 1, 4000, 4000, 5, 6],
             ["free", 120, 1],
             ["new", 130, 2, 3000, 5, 0],
-            ["back", 131, 9, 2],  # a smaller block: the rest stays offloaded
+            ["fetch", 131, 9, 2],  # a smaller block: the rest stays offloaded
             ["free", 140, 2],
             ["new", 150, 3, 5000, 5, 0],
-            ["back", 151, 9, 3],  # a larger one: nothing does
+            ["fetch", 151, 9, 3],  # a larger one: nothing does
             ["new", 160, 4, 100, 5, 0],
             ["free", 170, 3],
             ["end", 180, 9],

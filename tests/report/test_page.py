@@ -106,8 +106,8 @@ def test_a_log_that_lacks_a_part_is_one_line_and_no_page(tmp_path, word):
 
 def test_page_and_terminal_say_the_main_reason_why_something_stayed(tmp_path):
     stayed = {"tiny": {"storages": 2, "bytes": 20}, "parameter": {"storages": 1, "bytes": 3000}}
-    step = ["tagstep", 199, 0, 5, {"offloadable": 7000, "moved": 4000, "copied": 4000, "fetched": 4000,
-                                   "stayed": stayed}]  # fmt: skip
+    step = ["tagstep", 199, 0, 5, {"offloadable": 7000, "offloaded": 4000, "copied": 4000, "fetched": 4000,
+                                   "skipped": stayed}]  # fmt: skip
     lines = [step if line[0] == "tagstep" else line for line in synthetic.LINES]
     synthetic.write(tmp_path / "7-1.spillway", lines)
     each = read(tmp_path)[0]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from conftest import run_job, spillway
+from spillway.report.log import ReportError, RunLog
+from spillway.report.plans import plans_of
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +41,7 @@ def test_programs_can_read_it(folder: Path) -> None:
     assert plan["tag"] == "job" and plan["chosen"]["peak"] <= plan["chosen"]["budget"]
     curve = plan["curve"]
     assert [point["budget"] for point in curve] == sorted(point["budget"] for point in curve)
-    assert curve[-1]["kept"] == sum(plan["chosen"][each] for each in ("kept", "moved", "recomputed"))
+    assert curve[-1]["kept"] == sum(plan["chosen"][each] for each in ("kept", "offloaded", "recomputed"))
     assert all(point["bound"] <= point["seconds"] * (1 + 1e-9) for point in curve)
     assert plan["optimality"] > 0
 
@@ -63,7 +65,7 @@ def test_a_damaged_file_is_one_line(folder: Path, tmp_path: Path) -> None:
         if name.suffix in (".spillway", ".json"):
             (tmp_path / name.name).write_bytes(name.read_bytes())
     (file,) = tmp_path.glob("*.plans.json")
-    file.write_text('{"plans": [{}]}')
+    file.write_text('{"spillway_explanations": 2, "plans": [{}]}')
     for command in ("explain", "report"):
         result = spillway(command, tmp_path)
         assert result.returncode == 2 and result.stderr.count("\n") == 1, result.stderr
@@ -75,3 +77,9 @@ def test_a_job_without_a_budget_has_none(tmp_path: Path) -> None:
     result = spillway("explain", tmp_path / "out")
     assert result.returncode == 2 and "contains no plan" in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_plans_of_another_format_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "7-1.plans.json").write_text('{"spillway_explanations": 1, "plans": []}')
+    with pytest.raises(ReportError, match="has format 1, but this Spillway reads format 2"):
+        plans_of(RunLog(tmp_path / "7-1.spillway", {}))

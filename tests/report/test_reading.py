@@ -143,7 +143,7 @@ def test_the_host_s_moments_are_put_on_the_device_s_time(path):
 def test_refusals_and_what_stayed_are_by_reason(path):
     found = digest(read_log(path))
     assert found.refused == {"limit": 2}
-    assert found.stayed == {"tiny": {"storages": 2, "bytes": 20}}
+    assert found.skipped == {"tiny": {"storages": 2, "bytes": 20}}
     assert found.pinned_peak == 4096
 
 
@@ -175,7 +175,7 @@ def test_a_tail_that_a_killed_process_left_is_left_out(tmp_path, tail):
         (lambda text: "\0" * 40, "is not a run log"),
         (lambda text: "hello\n", "is not a run log"),
         (lambda text: "", "is not a run log"),
-        (lambda text: text.replace('"spillway_run_log": 1', '"spillway_run_log": 2'), "format 2"),
+        (lambda text: text.replace('"spillway_run_log": 2', '"spillway_run_log": 3'), "format 3"),
     ],
 )
 def test_what_is_no_log_is_refused_in_one_line(path, change, says):

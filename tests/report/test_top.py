@@ -59,10 +59,10 @@ def reading_at(seconds: float, out: int, back: int, stalled: int, **changes) -> 
     """Of a process that said this much at such a time."""
     page = {"process": 7, "process_start": 1, "updated": int(seconds * 1e9), "writes": 1, "steps": 3}
     sizes = {
-        "live": MIB,
+        "allocated": MIB,
         "allocated_peak": 2 * MIB,
-        "held": 3 * MIB,
-        "away": 4 * MIB,
+        "reserved": 3 * MIB,
+        "offloaded": 4 * MIB,
         "capacity": 80 * 1024 * MIB,
     }
     pinned = {"pinned": 5 * MIB, "pinned_peak": 6 * MIB}
@@ -130,7 +130,7 @@ def watched(console: Console, *looks: list[reading.Reading]) -> list[str]:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_watching_ends_with_the_process_and_says_so(terminal):
+def test_watching_ends_with_the_process_and_a_line(terminal):
     console = Console(width=200, file=io.StringIO(), force_terminal=terminal)
     lines = watched(console, [reading_at(1, out=0, back=0, stalled=0)])
     assert lines[-1].removeprefix("\x1b[?25h") == "7: has ended"  # the cursor, which is shown again
@@ -173,9 +173,9 @@ def test_it_shows_memory_copies_and_stalls_by_tag(running):
     seen = look(running[1].pid)
     assert seen["process"] == running[1].pid and seen["steps"] == 4 and seen["emulated"]
     device, tag = seen["devices"][0], seen["tags"][0]
-    assert 0 < device["live"] <= device["allocated_peak"] <= device["held"]
+    assert 0 < device["allocated"] <= device["allocated_peak"] <= device["reserved"]
     assert device["copied_out"] == device["copied_in"] > 0 and device["pinned_peak"] > 0
-    assert tag["name"] == "job" and 0 < tag["moved"] <= tag["offloadable"]
+    assert tag["name"] == "job" and 0 < tag["offloaded"] <= tag["offloadable"]
     assert tag["stalls"] > 0 and tag["stalled"] > 0
 
 

@@ -8,7 +8,7 @@ import os
 import spillway
 import torch
 import torch.distributed as dist
-from cases.measure import Moved, last, same_bits, save, unordered
+from cases.measure import Copied, last, same_bits, save, unordered
 from spillway._region import Region
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -139,11 +139,11 @@ def one_sharded_tensor(name, rank, region):
 def one_sharded_parameter(name, rank, region):
     mesh = init_device_mesh("cuda", (RANKS,))
     parameter = nn.Parameter(distribute_tensor(data(0, 0), mesh, [Shard(0)]))
-    with region, Moved() as moved:
+    with region, Copied() as copied:
         graph = save(seen := [], parameter, data(rank, 1))
     torch.cuda.synchronize()
     if isinstance(region, spillway.CPUOffload):
-        assert moved.out == 128 * 64 * 4  # of the other tensor
+        assert copied.out == 128 * 64 * 4  # of the other tensor
     graph.backward()
     return [seen[0].to_local(), seen[1]]
 
@@ -209,7 +209,7 @@ TRAIN = {
 
 
 def run(allocator):
-    """For each name: whether the bits are those of the plain job, the bytes that moved out and back, and
+    """For each name: whether the bits are those of the plain job, the bytes copied out and back, and
     those of each step, where there was a choice; and what was not ordered.
     """
     if allocator == "spillway":
@@ -226,9 +226,9 @@ def run(allocator):
     for name in NAMES:
         train = TRAIN.get(name, parallel_data)
         expected = train(name, rank, contextlib.nullcontext())
-        with Moved() as moved:
+        with Copied() as copied:
             got = train(name, rank, spillway.CPUOffload(1, tag=name))
-        found[name] = (all(map(same_bits, got, expected)), moved.out, moved.back, moved_in_steps.get(name))
+        found[name] = (all(map(same_bits, got, expected)), copied.out, copied.back, moved_in_steps.get(name))
     dist.barrier()
     dist.destroy_process_group()
     return found, unordered()

@@ -8,7 +8,7 @@ import os
 import spillway
 import torch
 import torch.distributed as dist
-from cases.measure import Moved, same, unordered
+from cases.measure import Copied, same, unordered
 from torch import nn
 from torch.distributed import pipelining
 from torch.nn.parallel import DistributedDataParallel
@@ -112,9 +112,9 @@ def run():
         plain = train(name, rank)
         for checkpointed in (True, False):
             micro = spillway.microbatches(activation_loading_horizon=2)
-            with Moved() as moved:
+            with Copied() as copied:
                 equal = same(train(name, rank, micro, checkpointed), plain)
-            found[f"{name} {checkpointed}"] = (equal, moved.out, moved.back)
+            found[f"{name} {checkpointed}"] = (equal, copied.out, copied.back)
     torch.cuda.synchronize()
     dist.destroy_process_group()
     return found, unordered()

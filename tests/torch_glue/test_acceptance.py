@@ -10,7 +10,7 @@ from conftest import EMULATED, HERE, SCHEDULES
 PRELUDE = """
 import spillway, torch
 from torch import nn
-from cases.measure import Moved, same, unordered
+from cases.measure import Copied, same, unordered
 spillway.use_allocator()
 def network():
     torch.manual_seed(1)
@@ -43,9 +43,9 @@ def run(manager):
     loss.backward()
     return [p.grad for p in net.parameters()], on_host
 
-with Moved() as moved:
+with Copied() as copied:
     found, on_host = run(spillway.CPUOffload(1))
-report([same(found, run(spillway.compat.NoOpManager())[0]), moved.out, on_host, unordered()])
+report([same(found, run(spillway.compat.NoOpManager())[0]), copied.out, on_host, unordered()])
 """
 
 
@@ -64,8 +64,8 @@ def test_one_region_moves_activations_of_two_devices(program, schedule):
 def test_where_host_memory_ends_activations_stay(program, schedule):
     limit = 1 << 20  # four activations of 256 KiB, of the six offloadable ones
     found = program(PRELUDE + LITTLE_HOST_MEMORY, SPILLWAY_PINNED_LIMIT=str(limit), **settings(schedule))
-    equal, moved, on_host, reports = found
-    assert equal and 0 < moved == on_host <= limit and not reports
+    equal, offloaded, on_host, reports = found
+    assert equal and 0 < offloaded == on_host <= limit and not reports
 
 
 def test_every_item_of_the_list_names_tests_that_exist():

@@ -101,7 +101,7 @@ report(torch.cuda.memory_stats())
     assert stats["inactive_split.small_pool.current"] == 2  # between two blocks, and behind them
 
 
-def test_free_memory_beside_live_blocks_is_not_releasable(program):
+def test_free_memory_beside_allocated_blocks_is_not_releasable(program):
     stranded, none = program(
         USE
         + """
@@ -295,7 +295,7 @@ def test_a_second_call_changes_nothing(program):
     program(USE + "torch.zeros(1, device='cuda')\nspillway.use_allocator()\n")
 
 
-def test_a_process_that_exits_with_live_tensors_and_graphs_is_silent(program):
+def test_a_process_that_exits_with_tensors_and_graphs_is_silent(program):
     program(
         USE
         + """

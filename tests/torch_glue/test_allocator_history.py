@@ -146,7 +146,7 @@ def test_the_history_keeps_the_last_events_that_are_not_skipped(seen):
     assert seen["short_frames"] == 0
 
 
-def test_state_keeps_the_stacks_of_live_blocks_only(seen):
+def test_state_keeps_the_stacks_of_allocated_blocks_only(seen):
     assert seen["state_frames"] and "make" in seen["state_frames"][0]
     assert seen["state_traces"] == 0
 

@@ -121,10 +121,10 @@ except ValueError as error:
 def test_without_host_memory_tensors_stay_and_training_goes_on(program, setting, value, reason):
     if setting.startswith("SPILLWAY_EMULATE") and not EMULATED:
         pytest.skip("needs a driver that refuses")
-    skipped, moved, equal, refused = program(
+    skipped, offloaded, equal, refused = program(
         """
 import torch, spillway
-from cases.measure import Moved, last
+from cases.measure import Copied, last
 def gradient(ratio, tag):
     torch.manual_seed(1)
     x = torch.randn(1024, 1024, device="cuda", requires_grad=True)
@@ -139,7 +139,7 @@ report([last("ours")["skipped"], last("ours")["offloaded_bytes"], torch.equal(ou
         **{setting: value},
     )
     assert skipped["no_host_memory"]["storages"] == 2
-    assert moved == 0 and equal
+    assert offloaded == 0 and equal
     assert refused[reason] > 0 and sum(refused.values()) == refused[reason]
 
 
@@ -250,7 +250,7 @@ def test_a_headroom_that_is_no_size_is_refused(headroom, error):
         spillway.CPUOffload(1, prefetch_headroom=headroom)
 
 
-def test_a_headroom_may_be_nothing_and_the_error_says_so():
+def test_a_headroom_may_be_zero_and_the_error_states_the_range():
     assert spillway.CPUOffload(1, prefetch_headroom=0).prefetch_headroom == 0
     with pytest.raises(ValueError, match="prefetch_headroom must be at least 0"):
         spillway.CPUOffload(1, prefetch_headroom=-1)

@@ -252,7 +252,7 @@ TEST_F(NodeLedgerTest, AFullFileSystemIsNamedInTheError) {
     mount_full_file_system(folder_);
     const Status status = ledger_.charge(1_KiB, 1_MiB);
     return status.code() == Code::kInvalidArgument &&
-           status.detail().find("file system is full: free space in " + folder_.string()) !=
+           status.detail().find("file system is full. Free space in " + folder_.string()) !=
                std::string::npos &&
            status.detail().find("remove") == std::string::npos;
   }));

@@ -24,8 +24,8 @@ void History::configure(bool enabled,
                         const std::vector<std::string>& skip) {
   TORCH_CHECK_VALUE(
       !enabled || when == RecordContext::NEVER || recorder != nullptr,
-      "Spillway: recordHistory with stack traces needs a context recorder, and it is null: pass "
-      "one, or RecordContext::NEVER");
+      "Spillway: recordHistory with stack traces needs a context recorder, and it is null. Pass "
+      "one, or RecordContext::NEVER.");
   std::unordered_set<int> skipped;
   for (const std::string& action : skip)
     skipped.insert(c10::CachingDeviceAllocator::parseTraceEntryAction(action));

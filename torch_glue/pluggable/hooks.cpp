@@ -81,7 +81,7 @@ void install_pluggable_hooks(const std::shared_ptr<ccc::CUDAAllocator>& allocato
   TORCH_CHECK_TYPE(pluggable != nullptr,
                    "Spillway: allocator '",
                    allocator ? allocator->name() : "None",
-                   "' is not a CUDAPluggableAllocator: pass the result of "
+                   "' is not a CUDAPluggableAllocator. Pass the result of "
                    "spillway.memory.pluggable_allocator()");
   serve_pluggable(kMemory);
   Installed::instance().add(allocator);

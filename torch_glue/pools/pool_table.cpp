@@ -59,7 +59,7 @@ void PoolTable::open(c10::DeviceIndex device, c10::MempoolId_t name, Filter filt
       TORCH_CHECK(each.key != key,
                   "Spillway: allocations already go to the memory pool ",
                   text(name),
-                  ": end it first (endAllocateToPool)");
+                  ". End it first (endAllocateToPool).");
     }
   }
   add_user(device, name);
@@ -80,7 +80,7 @@ void PoolTable::close(c10::DeviceIndex device, c10::MempoolId_t name) {
               text(name),
               " cannot end, because they have not begun on GPU ",
               static_cast<int>(device),
-              " (beginAllocateToPool)");
+              ". Call beginAllocateToPool first.");
   open.erase(found);
   set_open(std::move(open));
 }
@@ -162,7 +162,7 @@ PoolTable::Used& PoolTable::known(const Key& key) {
               static_cast<int>(key.first),
               " has no memory pool ",
               text(key.second),
-              ": allocate to it first, and release it once");
+              ". Allocate to it first, and release it once.");
   return found->second;
 }
 

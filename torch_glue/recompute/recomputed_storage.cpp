@@ -209,7 +209,7 @@ c10::Storage RecomputedStorage::remake() {
               at::IntArrayRef(sizes_),
               " of ",
               dtype_.name(),
-              ". If its operator depends on state of its own, set recompute=False");
+              ". If its operator depends on state of its own, set recompute=False.");
   if (!made.strides().equals(strides_) || !is_whole(made)) {
     const at::Tensor laid_out = at::empty_strided(sizes_, strides_, made.options());
     laid_out.copy_(made);

@@ -197,7 +197,7 @@ RecomputeGuard::~RecomputeGuard() {
 
 void on_first_use(DeviceRuntime& device, const Site& site, c10::cuda::CUDAStream consumer) {
   StepRecording& recording = device.step_recording();
-  if (recording.on()) recording.wanted(site.index, stream_of(consumer));
+  if (recording.on()) recording.used(site.index, stream_of(consumer));
   for (const Site& due : Runtime::instance().step().prefetch_after(site)) {
     if (const auto storage = waiting::take(due)) storage->prefetch(consumer);
   }
@@ -221,8 +221,8 @@ void report_misses_after_backward() {
 std::string take_end_of_memory() {
   const std::uint64_t needed = needed_at_end.exchange(0);
   if (needed == 0) return {};
-  return "a budget of spillway.offload for this step must be at least " + std::to_string(needed) +
-         " bytes (a lower bound)";
+  return "a budget of spillway.offload for this step must be at least " +
+         setting_of(Bytes{needed}) + " (a lower bound)";
 }
 
 void set_miss_reporter(void (*report)()) {

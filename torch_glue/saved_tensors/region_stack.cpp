@@ -148,8 +148,8 @@ Status leave_region(std::uint64_t id) {
   });
   if (region == regions.end()) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "this thread has no such open region: leave a region once, on the thread "
-                          "that entered it");
+                          "this thread has no such open region. Leave a region once, on the thread "
+                          "that entered it.");
   }
   const bool recomputed = recomputes(*region);
   if (recomputed) settle_relu_masks(true);

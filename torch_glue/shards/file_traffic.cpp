@@ -35,8 +35,8 @@ FileTraffic::FileTraffic(DeviceRuntime& device, std::shared_ptr<HostFile> file, 
     }
     thread_ = start_thread([this] { work(); });
     TORCH_CHECK(thread_.joinable(),
-                "Spillway: offload_device: the thread that reads the file cannot start: raise the "
-                "limit of threads (ulimit -u, or pids.max of the control group)");
+                "Spillway: offload_device: the thread that reads the file cannot start. Raise the "
+                "limit of threads (ulimit -u, or pids.max of the control group).");
   } catch (...) {
     for (Bounce& bounce : bounces_) {
       if (bounce.slot.data != nullptr) device_.arena().give(std::move(bounce.slot), {});

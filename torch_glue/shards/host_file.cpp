@@ -25,12 +25,13 @@ File open_nameless(const std::string& directory) {
                     directory,
                     "' cannot hold a file: ",
                     std::strerror(why),
-                    ". Pass 'cpu', or a directory where this process may create files");
+                    ". Pass 'cpu', or a directory where this process may create files.");
   TORCH_CHECK(::unlink(name.c_str()) == 0,
               "Spillway: offload_device: the temporary file ",
               name,
-              " cannot be unlinked: ",
-              std::strerror(errno));
+              " cannot be unlinked (",
+              std::strerror(errno),
+              "). Use a directory where this process may delete files.");
   return file;
 }
 
@@ -45,7 +46,8 @@ Status all_of(Bytes size, const char* what, const Step& step) {
     } else if (copied == 0 || errno != EINTR) {
       const std::string reason = copied == 0 ? "it has become shorter" : std::strerror(errno);
       return {Code::kInvalidArgument,
-              std::string("offload_device: the file could not be ") + what + ": " + reason,
+              std::string("offload_device: the file could not be ") + what + " (" + reason +
+                  "). Check the disk.",
               __FILE__,
               __LINE__};
     }
@@ -63,8 +65,9 @@ std::shared_ptr<HostFile> HostFile::create(const std::string& directory, Bytes s
   TORCH_CHECK(::fstatvfs(file.number(), &disk) == 0,
               "Spillway: offload_device: the free space of '",
               directory,
-              "' is unknown: ",
-              std::strerror(errno));
+              "' is unknown (",
+              std::strerror(errno),
+              "). Use another directory.");
   std::uint64_t free = 0;
   if (__builtin_mul_overflow(std::uint64_t{disk.f_bavail}, std::uint64_t{disk.f_frsize}, &free)) {
     free = std::numeric_limits<std::uint64_t>::max();
@@ -75,16 +78,17 @@ std::shared_ptr<HostFile> HostFile::create(const std::string& directory, Bytes s
                       directory,
                       "': the model needs ",
                       readable(size),
-                      " there, and ",
-                      why);
+                      " there, but ",
+                      why,
+                      ". Use a directory with more free space.");
   };
   constexpr auto kMax = static_cast<std::uint64_t>(std::numeric_limits<off_t>::max());
   if (size > Bytes{std::min(free, kMax)}) refuse(readable(Bytes{free}) + " are free");
   const int error = ::posix_fallocate(file.number(), 0, static_cast<off_t>(size.count()));
-  if (error != 0) refuse(std::string("the system says: ") + std::strerror(error));
+  if (error != 0) refuse(std::string("posix_fallocate failed (") + std::strerror(error) + ")");
   void* const data =
       ::mmap(nullptr, size.count(), PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
-  if (data == MAP_FAILED) refuse(std::string("mapping it failed: ") + std::strerror(errno));
+  if (data == MAP_FAILED) refuse(std::string("mmap failed (") + std::strerror(errno) + ")");
   return std::make_shared<HostFile>(std::move(file), static_cast<std::byte*>(data), size);
 }
 

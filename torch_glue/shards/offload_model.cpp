@@ -27,7 +27,7 @@ std::uint64_t bytes_of(const Layer& layer) {
 
 /// One half of a slice runs while the next one is loaded: together they occupy a slice's memory.
 std::vector<Layers> parts_of(Layers layers, std::size_t num_slices) {
-  TORCH_CHECK_VALUE(!layers.empty(), "Spillway: layers is empty: pass at least one layer");
+  TORCH_CHECK_VALUE(!layers.empty(), "Spillway: layers is empty. Pass at least one layer.");
   TORCH_CHECK_VALUE(num_slices >= 1 && num_slices <= layers.size(),
                     "Spillway: num_slices must be from 1 to the number of layers, ",
                     layers.size(),
@@ -38,7 +38,7 @@ std::vector<Layers> parts_of(Layers layers, std::size_t num_slices) {
     TORCH_CHECK_VALUE(layers[place].forward,
                       "Spillway: layers[",
                       place,
-                      "] has no forward function: set Layers::forward");
+                      "] has no forward function. Set Layers::forward.");
     sizes.push_back(bytes_of(layers[place]));
   }
   auto begins = split_by_bytes(sizes, std::min(2 * num_slices, layers.size()));
@@ -77,8 +77,8 @@ at::Tensor joined(const std::vector<at::Tensor>& results) {
   for (const at::Tensor& result : results) {
     TORCH_CHECK_VALUE(
         result.dim() > 0,
-        "Spillway: a result is a scalar: with num_microbatches above 1, results are concatenated "
-        "along dimension 0, which each must have");
+        "Spillway: a result is a scalar, and num_microbatches above 1 concatenates results along "
+        "dimension 0. Return losses with a dimension, or use num_microbatches=1.");
   }
   return at::cat(results);
 }
@@ -100,9 +100,9 @@ struct OffloadModel::State {
     TORCH_CHECK_VALUE(there.dim() > 0 && there.size(0) > 0,
                       "Spillway: num_microbatches=",
                       options.num_microbatches,
-                      " splits the input along dimension 0, which this one of shape ",
+                      ": an input of shape ",
                       input.sizes(),
-                      " has not");
+                      " has no dimension 0 to split. Use num_microbatches=1.");
     return there.chunk(static_cast<std::int64_t>(options.num_microbatches));
   }
 

@@ -10,7 +10,7 @@ std::shared_ptr<OffloadedShards> create(const std::vector<OffloadedParts::Part>&
                                         c10::Device device,
                                         std::size_t slots,
                                         const std::string& directory) {
-  TORCH_CHECK_VALUE(!parts.empty(), "Spillway: parts is empty: pass at least one part");
+  TORCH_CHECK_VALUE(!parts.empty(), "Spillway: parts is empty. Pass at least one part.");
   TORCH_CHECK_VALUE(slots >= 1, "Spillway: slots must be at least 1, not ", slots);
   TORCH_CHECK_VALUE(
       device.is_cuda() && device.has_index(), "Spillway: device must be cuda:<n>, not ", device);

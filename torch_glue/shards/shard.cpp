@@ -44,7 +44,7 @@ std::unique_ptr<Shard> Shard::make(const std::vector<Member>& members,
     TORCH_CHECK_VALUE(member.tensor.is_non_overlapping_and_dense(),
                       "Spillway: a parameter or buffer of shape ",
                       member.tensor.sizes(),
-                      " has gaps or overlaps: make it contiguous first");
+                      " has gaps or overlaps. Make it contiguous first.");
     const Bytes size{member.tensor.nbytes()};
     const Place* known = nullptr;
     for (const auto& other : earlier) {

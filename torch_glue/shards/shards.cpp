@@ -48,7 +48,8 @@ std::shared_ptr<FileTraffic> traffic_with(const std::string& directory,
       size += Shard::size_on_device(member).count();
       if (!seen.insert(member.tensor.unsafeGetTensorImpl()).second) continue;
       TORCH_CHECK_VALUE(!__builtin_add_overflow(all, Shard::size_in_file(member).count(), &all),
-                        "Spillway: offload_device: the model needs more than 2^64 bytes of a file");
+                        "Spillway: offload_device: the model needs more than 2^64 bytes of a file. "
+                        "Split the model.");
     }
     largest = std::max(largest, size);
   }

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from contextlib import AbstractContextManager
 
-ARMS = ("plain", "fences", "held", "record_stream")
+VARIANTS = ("plain", "fences", "held", "record_stream")
 OPERATIONS = 100
 ELEMENTS = 1 << 18
 WARM_UP, STEPS = 3, 3
@@ -65,19 +65,19 @@ def recording_streams() -> AbstractContextManager:
     return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 
 
-def run(arm: str) -> dict[str, float]:
+def run(variant: str) -> dict[str, float]:
     import spillway
     import torch
 
     torch.set_num_threads(1)
-    if arm == "fences":
+    if variant == "fences":
         spillway.use_allocator()
     leaf = torch.ones(ELEMENTS, device="cuda", requires_grad=True)
     ones = torch.ones(ELEMENTS, device="cuda")
-    recording = recording_streams() if arm == "record_stream" else None
+    recording = recording_streams() if variant == "record_stream" else None
 
     def region() -> AbstractContextManager:
-        if arm == "plain":
+        if variant == "plain":
             return contextlib.nullcontext()
         return recording or spillway.CPUOffload(1.0, tag="fences")
 
@@ -110,7 +110,7 @@ def run(arm: str) -> dict[str, float]:
     }
 
 
-def all_arms() -> dict[str, dict]:
+def all_variants() -> dict[str, dict]:
     from spillway import launch
 
     environment = dict(os.environ)
@@ -118,16 +118,16 @@ def all_arms() -> dict[str, dict]:
         clock = {"clock": "virtual", "link_h2d": "25GiB", "link_d2h": "25GiB", "latency": "1us"}
         environment = launch.environment(True, base=without_preload(environment), **clock)
     return {
-        arm: json.loads(
-            subprocess.run([sys.executable, __file__, arm], env=environment, stdout=-1, check=True).stdout
+        variant: json.loads(
+            subprocess.run([sys.executable, __file__, variant], env=environment, stdout=-1, check=True).stdout
         )
-        for arm in ARMS
+        for variant in VARIANTS
     }
 
 
 def without_preload(environment: dict[str, str]) -> dict[str, str]:
-    """Without what this process was started with: the arms get it again."""
+    """Without what this process was started with: the variants get it again."""
     return {name: value for name, value in environment.items() if name != "LD_PRELOAD"}
 
 
-print(json.dumps(run(sys.argv[1]) if len(sys.argv) > 1 else all_arms()))
+print(json.dumps(run(sys.argv[1]) if len(sys.argv) > 1 else all_variants()))

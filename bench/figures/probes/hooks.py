@@ -52,15 +52,15 @@ def once(region: Callable[[], AbstractContextManager]) -> float:
     return (time.process_time_ns() - begun) / OPERATIONS
 
 
-arms = {
+variants = {
     "none": contextlib.nullcontext,
     "keep": keep,
     "python": python_pair,
     "move": move,
     "save_on_cpu": save_on_cpu,
 }
-times = {name: [] for name in arms}
-for _ in range(ROUNDS):  # the arms take turns, so that drift meets all of them
-    for name, region in arms.items():
+times = {name: [] for name in variants}
+for _ in range(ROUNDS):  # the variants take turns, so that drift meets all of them
+    for name, region in variants.items():
         times[name].append(once(region))
 print(json.dumps({name: median(values) for name, values in times.items()}))

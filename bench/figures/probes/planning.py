@@ -47,7 +47,7 @@ ALIKE = 10
 MIB = 2**20
 MOST_STEPS = 48
 # On a GPU times always differ, and only memory is compared.
-COMPARED = ("peak", "held", "ms") if "SPILLWAY_EMULATE" in os.environ else ("peak", "held")
+COMPARED = ("peak", "reserved", "ms") if "SPILLWAY_EMULATE" in os.environ else ("peak", "reserved")
 
 
 def settled(found: list[dict[str, Any]]) -> bool:
@@ -95,9 +95,9 @@ class Step:
         return x.sum()
 
     def measured(self, region: Any, forward: Callable[[], torch.Tensor] | None = None) -> dict[str, Any]:
-        """Of the last step, when several in a row were alike: peak bytes, held bytes, milliseconds (of those
-        the median, and the mean where they never were); and the most that any step after the first has
-        held."""
+        """Peak bytes, reserved bytes and milliseconds of the last step, once several in a row were alike; if
+        none were, the median and the mean of the milliseconds. Also the most bytes that any step after the
+        first reserved."""
         torch.cuda.empty_cache()  # as in a process that has run nothing else
         found: list[dict[str, Any]] = []
         while len(found) < MOST_STEPS and not settled(found):
@@ -115,12 +115,12 @@ class Step:
             found.append(
                 {
                     "peak": torch.cuda.max_memory_allocated(),
-                    "held": torch.cuda.max_memory_reserved(),
+                    "reserved": torch.cuda.max_memory_reserved(),
                     "ms": round(begin.elapsed_time(end), 2),
                 }
             )
-        most = max(each["held"] for each in found[1:])
-        measured: dict[str, Any] = {**found[-1], "held_from_second": most, "steps": len(found)}
+        most = max(each["reserved"] for each in found[1:])
+        measured: dict[str, Any] = {**found[-1], "reserved_from_second": most, "steps": len(found)}
         if not settled(found):
             measured["ms"] = round(mean(each["ms"] for each in found[-ALIKE:]), 2)
         if "ms" not in COMPARED:
@@ -140,7 +140,7 @@ def under(step: Step, budget: int, tag: str) -> dict[str, Any]:
             "limit": explained.chosen.limit,
             "least": explained.curve[0].budget,
             "kept": explained.chosen.kept,
-            "moved": explained.chosen.moved,
+            "offloaded": explained.chosen.offloaded,
             "recomputed": explained.chosen.recomputed,
             "predicted": explained.chosen.seconds,
             "taken": explained.taken,
@@ -203,7 +203,7 @@ def main(model: str, *asked: str) -> None:
             shares = []
         else:
             found["ways"][each] = way = the_way(each, step)
-            budget = -(-way["held"] // MIB) * MIB
+            budget = -(-way["reserved"] // MIB) * MIB
             way["ours"] = within(step, budget, f"beside-{each}")
             shares = []
         for share in shares:

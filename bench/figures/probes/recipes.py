@@ -49,19 +49,19 @@ def operators() -> float:
     return (time.process_time_ns() - begun) / BRANCHES
 
 
-arms = {
+variants = {
     "keep": lambda: trained(lambda: spillway.CPUOffload(0, tag="keep")),
     "recompute": lambda: trained(spillway.recompute),
     "operator": operators,
 }
-for arm in arms.values():
-    arm()  # what only the first time takes
+for variant in variants.values():
+    variant()  # what only the first time takes
 gc.freeze()
-gc.disable()  # there are no cycles, and collections would fall into any of the arms
-times = {name: [] for name in arms}
-for _ in range(ROUNDS):  # the arms take turns, so that drift meets all of them
-    for name, arm in arms.items():
-        times[name].append(arm())
+gc.disable()  # there are no cycles, and collections would fall into any of the variants
+times = {name: [] for name in variants}
+for _ in range(ROUNDS):  # the variants take turns, so that drift meets all of them
+    for name, variant in variants.items():
+        times[name].append(variant())
 last = spillway.stats()["tags"]["recompute"]["last"]
 assert last["recomputed_bytes"] == last["left_to_recompute_bytes"] == BRANCHES * x.nbytes, last
 pairs = zip(times["recompute"], times["keep"], strict=True)

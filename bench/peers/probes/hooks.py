@@ -2,9 +2,9 @@
 """CPU time per saved tensor (pack and unpack): Spillway's engine, empty Python hooks, other systems.
 
 Takes the allocator: `spillway` or `torch`. CPU time of the whole process, because backward passes run on
-a thread of their own. The arms take turns, each round begins with another one, and from each the time
+a thread of their own. The variants take turns, each round begins with another one, and from each the time
 without hooks just before and after it is taken off. A turn is several steps, as jobs enter one manager in
-each of theirs; the first one is not counted: it finds memory and caches as another arm has left them.
+each of theirs; the first one is not counted: it finds memory and caches as another variant has left them.
 Python's collector runs between steps, not in them.
 """
 
@@ -43,7 +43,7 @@ def same_each_time(manager: AbstractContextManager) -> Region:
     return lambda: manager
 
 
-def arms() -> dict[str, Region]:
+def variants() -> dict[str, Region]:
     found: dict[str, Region] = {
         "empty pair": lambda: torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x),
         "stay: Spillway, ratio 0": same_each_time(spillway.CPUOffload(0.0, tag="stay")),
@@ -85,7 +85,7 @@ def turn(region: Region) -> float:
     return median([once(region) for _ in range(STEPS)][1:])
 
 
-chosen = arms()
+chosen = variants()
 for region in chosen.values():
     once(region)  # what only the first time takes
 gc.freeze()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device memory and bytes moved of a training step of three models, by system.
+"""Device memory and copied bytes of a training step of three models, by system.
 
 Takes the allocator, `spillway` or `torch`; other systems run over PyTorch's. All bytes are what the
 emulated GPU and the allocator's statistics say, over what was there before the step; the first step does
@@ -29,7 +29,7 @@ if sys.argv[1] == "spillway":
 Manager = Callable[[nn.Module], AbstractContextManager]
 
 
-def arms() -> dict[str, Manager]:
+def variants() -> dict[str, Manager]:
     found: dict[str, Manager] = {
         "plain": lambda model: nullcontext(),
         "Spillway, get_act_offloading_ctx_manager": spillway.compat.get_act_offloading_ctx_manager,
@@ -85,7 +85,7 @@ def bits(tensor: torch.Tensor) -> str:
 def beside_plain(build: Callable[[], tuple[nn.Module, torch.Tensor]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     plain_bits: list[str] = []
-    for name, manager in arms().items():
+    for name, manager in variants().items():
         try:
             one = measure(build, manager)
         except Exception as error:  # another system's: the others are still of interest
@@ -97,7 +97,7 @@ def beside_plain(build: Callable[[], tuple[nn.Module, torch.Tensor]]) -> dict[st
         found[name] = {
             **one,
             "equal": seen == plain_bits,
-            "away": plain["after_forward"] - one["after_forward"],
+            "offloaded": plain["after_forward"] - one["after_forward"],
         }
     return found
 

@@ -79,7 +79,7 @@ def train() -> dict[str, Any]:
         "in": back,
         "out": out,
         "peak": peak,
-        "held": torch.cuda.max_memory_reserved(),
+        "reserved": torch.cuda.max_memory_reserved(),
         "bits": digest(net),
     }
 

@@ -37,7 +37,7 @@ at::Tensor no_debug_mask(const at::Tensor& query) {
 void refuse_debug_mask(const c10::IValue& wanted) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !wanted.toBool(),
-      "the emulated GPU does not return attention's debug mask: pass return_debug_mask=False");
+      "the emulated GPU does not return attention's debug mask. Pass return_debug_mask=False.");
 }
 
 void flash(c10::Stack& s, const Draws& draws) {

@@ -162,7 +162,7 @@ void flash_varlen(c10::Stack& s, const Draws& draws) {
   TORCH_CHECK_NOT_IMPLEMENTED(!s[9].toBool() && !optional_tensor(s[13]) && !optional_tensor(s[14]),
                               "_flash_attention_forward: the emulated GPU does not support "
                               "return_debug_mask, seqused_k and "
-                              "alibi_slopes: leave them out, or run this part on the CPU");
+                              "alibi_slopes. Leave them out, or run this part on the CPU.");
   const Call call{s[0].toTensor(),
                   s[1].toTensor(),
                   s[2].toTensor(),
@@ -233,7 +233,7 @@ Call efficient_call(const c10::Stack& s, const Efficient& at) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         !call.bias,
         "_efficient_attention_forward: the emulated GPU does not support a bias for sequences of "
-        "several lengths: pad them, or leave the bias out");
+        "several lengths. Pad them, or leave the bias out.");
     for (at::Tensor* tensor : {&call.query, &call.key, &call.value})
       *tensor = tensor->squeeze(0);
   }
@@ -247,7 +247,7 @@ at::Tensor batched(const at::Tensor& result, const Call& call) {
 void efficient_varlen(c10::Stack& s, const Draws& draws) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !optional_tensor(s[12]),
-      "_efficient_attention_forward: the emulated GPU does not support seqlen_k: leave it out");
+      "_efficient_attention_forward: the emulated GPU does not support seqlen_k. Leave it out.");
   const Call call = efficient_call(
       s, {.query = 0, .bias = 3, .queries = 4, .dropout = 8, .mask = 9, .scale = 11, .window = 13});
   const int64_t longest_query =

@@ -20,7 +20,7 @@ void refuse_scales(const at::Tensor& scale, const char* which) {
       which,
       " of shape ",
       scale.sizes(),
-      ": multiply the scales out first");
+      ". Multiply the scales out first.");
 }
 
 int64_t divide_up(int64_t value, int64_t by) {
@@ -154,7 +154,7 @@ at::Tensor factor(const at::Tensor& matrix,
               given.size(),
               " scales and ",
               how.size(),
-              " recipes: pass at least one of each");
+              " recipes. Pass at least one of each.");
   const auto recipe = static_cast<ScalingType>(how[0]);
   const auto swizzle = swizzles.toIntVector();
   const bool swizzled = !swizzle.empty() && swizzle[0] == kSwizzled;
@@ -167,7 +167,7 @@ at::Tensor factor(const at::Tensor& matrix,
 at::Tensor multiply_v2(const c10::Stack& s) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       s[10].toIntVector().empty(),
-      "_scaled_mm_v2: the emulated GPU does not support contraction_dim: leave it out");
+      "_scaled_mm_v2: the emulated GPU does not support contraction_dim. Leave it out.");
   const at::Tensor a = s[0].toTensor();
   const at::Tensor left = factor(a, s[2], s[3], s[4]);
   const at::Tensor right = factor(s[1].toTensor().t(), s[5], s[6], s[7]);

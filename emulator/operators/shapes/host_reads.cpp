@@ -53,9 +53,8 @@ void count(const at::Scalar& value) {
                               " ",
                               kMax,
                               " times. A dry run computes no values: a loop that waits for another "
-                              "one never ends. Say what "
-                              "it is to read, --assume value=NUMBER or finite=0, end earlier, "
-                              "--steps=N, or use spillway emulate");
+                              "one never ends. Pass the value to read, as --assume value=NUMBER or "
+                              "finite=0, end earlier with --steps=N, or use spillway emulate.");
 }
 
 at::Scalar scalar_of(at::ScalarType type, double value) {

@@ -32,8 +32,8 @@ at::Tensor MetaTensors::to_meta(const at::Tensor& tensor) {
   }
   TORCH_CHECK_NOT_IMPLEMENTED(is_strided(tensor),
                               name_,
-                              ": only strided tensors have shapes without values; use spillway "
-                              "emulate");
+                              ": only strided tensors have shapes without values. Use spillway "
+                              "emulate.");
   for (const Argument& known : arguments_) {
     if (known.original.is_same(tensor)) return known.meta;
   }
@@ -95,7 +95,7 @@ at::Tensor MetaTensors::to_device(const at::Tensor& tensor,
     return arguments_[*argument].original;
   }
   TORCH_CHECK_NOT_IMPLEMENTED(
-      is_strided(tensor), name_, ": its result is not strided; use spillway emulate");
+      is_strided(tensor), name_, ": its result is not strided. Use spillway emulate.");
   auto* const meta = tensor.storage().unsafeGetStorageImpl();
   if (!by_meta_.find(meta)) {
     auto* const allocator = c10::cuda::CUDACachingAllocator::get();

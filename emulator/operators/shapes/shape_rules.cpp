@@ -173,8 +173,8 @@ void repeat_interleave(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
       size || repeats.storage().nbytes() <= kSmallBytes,
       "aten::repeat_interleave.Tensor: its size is the sum of ",
       repeats.numel(),
-      " values that a dry run does not compute: give it output_size, or use "
-      "spillway emulate");
+      " values that a dry run does not compute. Give it output_size, or use "
+      "spillway emulate.");
   stack = {at::empty({size.value_or(0)}, repeats.options())};
 }
 
@@ -187,7 +187,7 @@ void bincount(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
                                                            : at::kDouble;
   TORCH_CHECK_NOT_IMPLEMENTED(bins > 0 || stack[0].toTensor().storage().nbytes() <= kSmallBytes,
                               "aten::bincount: its size is the largest of the values, which a dry "
-                              "run does not compute: give it minlength, or use spillway emulate");
+                              "run does not compute. Give it minlength, or use spillway emulate.");
   stack = {at::empty({bins}, meta(type))};
 }
 

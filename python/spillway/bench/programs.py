@@ -45,14 +45,14 @@ def find(groups: Sequence[str]) -> list[Path]:
 
 
 def with_nvrtc(env: Mapping[str, str]) -> dict[str, str]:
-    """`env` in which a program finds NVRTC where torch's wheels have it. What is set comes first."""
+    """`env` with the NVRTC of torch's wheels in LD_LIBRARY_PATH, after the folders that are set."""
     wheel = Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "lib"
     folders = [*filter(None, env.get("LD_LIBRARY_PATH", "").split(os.pathsep)), str(wheel)]
     return {**env, "LD_LIBRARY_PATH": os.pathsep.join(folders)} if wheel.is_dir() else dict(env)
 
 
 def run(program: Path, filter: str | None, env: Mapping[str, str]) -> dict[str, Any]:
-    """What a program measured, as Google Benchmark's JSON. Raises BenchError where it fails."""
+    """A program's measurements, as Google Benchmark's JSON. Raises BenchError if it fails."""
     with tempfile.TemporaryDirectory(prefix="spillway-bench-") as folder:
         path = Path(folder) / "out.json"
         command = [str(program), f"--benchmark_out={path}", "--benchmark_out_format=json"]

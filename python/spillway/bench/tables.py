@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured, as tables for a terminal."""
+"""Measurements as tables for a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spillway.bench.results import Measured, families, read
 
 _HEADINGS = {
     "GB_per_s": "GB/s",
-    "eta": "η",
+    "overlap": "overlap",
     "slow_down": "slow-down",
     "kernel_us": "kernel us",
     "copies_us": "copies us",
@@ -22,7 +22,7 @@ _HEADINGS = {
     "access_us": "access us",
     "unmap_us": "unmap us",
     "release_us": "release us",
-    "pinned_over_live": "pinned / live",
+    "pinned_over_allocated": "pinned / allocated",
     "driver_allocations": "driver allocations",
 }
 _HIDDEN = {"bytes", "flops", "launches"}  # of the benchmark, not of the machine

@@ -19,7 +19,7 @@ Examples:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def explain(folder: Path, as_json: bool) -> None:
-    """Show what budgets would cost a job that ran with --budget and --report DIR.
+    """Show the step time by budget of a job that ran with --budget and --report DIR.
 
     For each region and GPU: the plan of its last steps, how close they are to the best possible plan and what
     limits them, and the predicted step time for each budget.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be known of an interpreter and its torch without starting it: an import takes seconds."""
+"""Reads facts about an interpreter and its torch without starting it, because an import takes seconds."""
 
 from __future__ import annotations
 

@@ -119,7 +119,11 @@ def _status_of(caller: str, command: Sequence[str], env: dict[str, str], questio
     try:
         os.execve(program, list(command), env)
     except OSError as error:
-        return refused(f"{printable(program)}: cannot be executed ({reason_of(error)})", NOT_EXECUTABLE)
+        return refused(
+            f"{printable(program)}: cannot be executed ({reason_of(error)}). Check its interpreter and "
+            "architecture.",
+            NOT_EXECUTABLE,
+        )
 
 
 def _answer(program: str, command: Sequence[str], env: Mapping[str, str], question: Question) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m spillway.demo`: trains the same model plain and with its activations moved, and compares."""
+"""`python -m spillway.demo`: trains the same model plain and with its activations offloaded, and compares."""
 
 import sys
 

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from spillway import launch
 from spillway.demo import compare, data, picture, table
-from spillway.demo.config import SIZE_NAMES, ArmConfig
+from spillway.demo.config import SIZE_NAMES, VariantConfig
 from spillway.demo.device import why_no_gpu
 
 
@@ -57,9 +57,11 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
         description="Trains the same model plain and with its saved activations on the host, and compares.",
     )
-    result.add_argument("--steps", type=steps, default=8, metavar="N", help="training steps of each arm (8)")
     result.add_argument(
-        "--ratio", type=ratio, default=0.5, metavar="R", help="share to move in the middle arm (0.5)"
+        "--steps", type=steps, default=8, metavar="N", help="training steps of each variant (8)"
+    )
+    result.add_argument(
+        "--ratio", type=ratio, default=0.5, metavar="R", help="share to offload in the middle variant (0.5)"
     )
     result.add_argument(
         "--data", type=Path, metavar="FILE", help="text to train on (Python's standard library)"
@@ -74,15 +76,15 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def run_arms(config: ArmConfig, ratios: list[float | None], console: Console) -> list[dict[str, Any]]:
+def run_variants(config: VariantConfig, ratios: list[float | None], console: Console) -> list[dict[str, Any]]:
     columns = (TextColumn("{task.description:<10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     results = []
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("plain", total=config.steps * len(ratios))
         for share in ratios:
             progress.update(task, description=compare.name(share))
-            arm = dataclasses.replace(config, ratio=share)
-            results.append(compare.run_arm(arm, lambda _step: progress.advance(task)))
+            variant = dataclasses.replace(config, ratio=share)
+            results.append(compare.run_variant(variant, lambda _step: progress.advance(task)))
     return results
 
 
@@ -104,13 +106,13 @@ def main(arguments: list[str]) -> int:
         except launch.LaunchError as problem:
             parse.error(str(problem))
     path = None if options.data is None else str(options.data.resolve())
-    config = ArmConfig(None, options.allocator, device, options.steps, 1, options.size, path)
+    config = VariantConfig(None, options.allocator, device, options.steps, 1, options.size, path)
     console = Console()
     console.print(f"Training on the {'emulated GPU' if device == 'emulated' else 'GPU'}", highlight=False)
     ratios = [None, *sorted({options.ratio, 1.0})]
     try:
-        results = run_arms(config, ratios, console)
-    except compare.ArmFailed as failure:
+        results = run_variants(config, ratios, console)
+    except compare.VariantFailed as failure:
         print(f"demo: {failure}", file=sys.stderr)
         return 1
     document = compare.document(config, results, ["demo", *arguments])
@@ -120,7 +122,9 @@ def main(arguments: list[str]) -> int:
         console.print(f"Device memory over one step: {options.picture}", highlight=False)
     if options.json:
         options.json.write_text(json.dumps(document, indent=1) + "\n")
-    equal = all(arm["losses_equal_plain"] and arm["grads_equal_plain"] for arm in document["arms"])
+    equal = all(
+        variant["losses_equal_plain"] and variant["grads_equal_plain"] for variant in document["variants"]
+    )
     if not equal:
         print(
             "demo: losses or gradients differ from those of the plain variant. Report this as a bug.",

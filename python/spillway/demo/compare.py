@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the arms, each in a process of its own, and compares them with the plain one."""
+"""Runs the variants, each in a process of its own, and compares them with the plain one."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from importlib import metadata
 from typing import Any
 
 from spillway import launch
-from spillway.demo.config import ArmConfig
+from spillway.demo.config import VariantConfig
 
 
-class ArmFailed(Exception):
-    """An arm's process ended without a result; the message has its last lines."""
+class VariantFailed(Exception):
+    """A variant's process ended without a result; the message has its last lines."""
 
 
-def run_arm(config: ArmConfig, on_step: Callable[[int], None]) -> dict[str, Any]:
-    """Trains one arm to its end and returns its result."""
+def run_variant(config: VariantConfig, on_step: Callable[[int], None]) -> dict[str, Any]:
+    """Trains one variant to its end and returns its result."""
     environment = launch.environment(True) if config.device == "emulated" else dict(os.environ)
     environment["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # deterministic matrix products on a real GPU
     read, write = os.pipe()
-    command = [sys.executable, "-m", "spillway.demo.train_arm", json.dumps(asdict(config)), str(write)]
+    command = [sys.executable, "-m", "spillway.demo.train_variant", json.dumps(asdict(config)), str(write)]
     result: dict[str, Any] | None = None
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, env=environment, pass_fds=[write], stdout=said, stderr=said)
@@ -48,7 +48,7 @@ def run_arm(config: ArmConfig, on_step: Callable[[int], None]) -> dict[str, Any]
         if status != 0 or result is None:
             said.seek(0)
             tail = said.read().decode(errors="replace").strip().splitlines()[-25:]
-            raise ArmFailed(
+            raise VariantFailed(
                 "\n".join(
                     [
                         f"variant {name(config.ratio)}: failed with exit status {status}. Its last lines:",
@@ -63,8 +63,8 @@ def name(ratio: float | None) -> str:
     return "plain" if ratio is None else f"ratio {ratio:g}"
 
 
-def document(config: ArmConfig, results: list[dict[str, Any]], command: list[str]) -> dict[str, Any]:
-    """The comparison of `results`, of which the first is the plain arm, as --json writes it."""
+def document(config: VariantConfig, results: list[dict[str, Any]], command: list[str]) -> dict[str, Any]:
+    """The comparison of `results`, of which the first is the plain variant, as --json writes it."""
     plain = results[0]
     return {
         "device": config.device,
@@ -80,7 +80,7 @@ def document(config: ArmConfig, results: list[dict[str, Any]], command: list[str
         "seed": config.seed,
         "parameters": plain["parameters"],
         "data": config.data or "Python standard library",
-        "arms": [arm(result, plain) for result in results],
+        "variants": [variant(result, plain) for result in results],
     }
 
 
@@ -91,8 +91,8 @@ def spillway_version() -> str:
         return "unknown"
 
 
-def arm(result: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
-    """One entry of the document's `arms`."""
+def variant(result: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
+    """One entry of the document's `variants`."""
     last = result["steps"][-1]
 
     def column(key: str, of: dict[str, Any] = result) -> list[Any]:
@@ -126,7 +126,7 @@ def arm(result: dict[str, Any], plain: dict[str, Any]) -> dict[str, Any]:
 def steady(result: dict[str, Any], plain: dict[str, Any], *counts: str) -> int | None:
     """How often Spillway did one of `counts` from step STEADY on; None where there was no such step.
 
-    The larger of its own counters and, on the emulated GPU, of the emulator's count less the plain arm's.
+    The larger of its own counters and, on the emulated GPU, of the emulator's count less the plain variant's.
     """
     if result["steady"] is None:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one arm does."""
+"""What one variant does."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ SIZE_NAMES = ("demo", "small")
 
 
 @dataclass(frozen=True)
-class ArmConfig:
+class VariantConfig:
     ratio: float | None  # None: plain PyTorch, without Spillway
-    allocator: str  # whose the arms with Spillway use: spillway or torch
+    allocator: str  # whose the variants with Spillway use: spillway or torch
     device: str  # cuda or emulated
     steps: int
     seed: int

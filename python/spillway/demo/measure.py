@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an arm measures beside its losses. None of it changes a number that is trained on."""
+"""What a variant measures beside its losses. None of it changes a number that is trained on."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def gradient_hash(model: nn.Module) -> str:
 
 
 class MemoryOverStep:
-    """Live and held device bytes at the module boundaries of one step, forward and backward.
+    """Allocated and reserved device bytes at the module boundaries of one step, forward and backward.
 
-    The hooks are in place in every step and every arm; they note something only while `on`.
+    The hooks are in place in every step and every variant; they note something only while `on`.
     """
 
-    def __init__(self, model: nn.Module, away: Callable[[], int]) -> None:
-        """`away`: bytes that are on the host instead of the device now."""
-        self.away = away
+    def __init__(self, model: nn.Module, offloaded: Callable[[], int]) -> None:
+        """`offloaded`: bytes that are offloaded now."""
+        self.offloaded = offloaded
         self.on = False
         self.samples: list[dict[str, Any]] = []
         for name, module in model.named_modules():
@@ -66,7 +66,7 @@ class MemoryOverStep:
                     "where": where,
                     "allocated_bytes": torch.cuda.memory_allocated(),
                     "reserved_bytes": torch.cuda.memory_reserved(),
-                    "offloaded_bytes": self.away(),
+                    "offloaded_bytes": self.offloaded(),
                 }
             )
 

@@ -77,7 +77,7 @@ class Gpt(nn.Module):
 
 
 class Batches:
-    """Windows of the text, drawn on the host from seed and step alone: the same in every arm."""
+    """Windows of the text, drawn on the host from seed and step alone: the same in every variant."""
 
     def __init__(self, text: bytes, size: Size, seed: int) -> None:
         self.text = torch.frombuffer(bytearray(text), dtype=torch.uint8)

@@ -15,15 +15,15 @@ COLORS = ("#444444", "#1f77b4", "#d95f02")
 
 
 def draw(document: dict[str, Any], path: Path) -> None:
-    """Writes the last step of every arm as a PNG: allocated bytes as a line, reserved bytes dotted."""
+    """Writes the last step of every variant as a PNG: allocated bytes as a line, reserved bytes dotted."""
     figure, axes = plt.subplots(figsize=(9, 4.8), dpi=120, layout="constrained")
-    for arm, color in zip(document["arms"], COLORS, strict=False):
-        allocated = [sample["allocated_bytes"] / 2**20 for sample in arm["memory"]]
-        reserved = [sample["reserved_bytes"] / 2**20 for sample in arm["memory"]]
-        label = f"{arm['name']}: holds {arm['peak_device_bytes'] / 2**20:.0f} MiB"
+    for variant, color in zip(document["variants"], COLORS, strict=False):
+        allocated = [sample["allocated_bytes"] / 2**20 for sample in variant["memory"]]
+        reserved = [sample["reserved_bytes"] / 2**20 for sample in variant["memory"]]
+        label = f"{variant['name']}: holds {variant['peak_device_bytes'] / 2**20:.0f} MiB"
         axes.plot(allocated, color=color, linewidth=2, label=label)
         axes.plot(reserved, color=color, linewidth=1, linestyle=":")
-    phases = [sample["phase"] for sample in document["arms"][0]["memory"]]
+    phases = [sample["phase"] for sample in document["variants"][0]["memory"]]
     axes.axvline(phases.index("backward"), color="#999999", linewidth=0.8)
     for phase in ("forward", "backward"):
         axes.text(phases.index(phase), 1.01, phase, transform=axes.get_xaxis_transform(), fontsize=9)

@@ -8,14 +8,14 @@ from typing import Any
 Stats = dict[str, Any]
 
 
-def nothing_moved() -> Stats:
-    """step_bytes of an arm without Spillway."""
+def nothing_offloaded() -> Stats:
+    """step_bytes of a variant without Spillway."""
     return {"saved_bytes": 0, "offloaded_bytes": 0, "fetched_bytes": 0, "skipped": {}}
 
 
 def step_bytes(stats: Stats) -> Stats:
     """Unique bytes of the last step over all tags: offloadable, offloaded, fetched, and skipped by reason."""
-    result = nothing_moved()
+    result = nothing_offloaded()
     for tag in stats["tags"].values():
         last = tag["last"]
         result["saved_bytes"] += last["offloadable_bytes"]
@@ -40,7 +40,7 @@ def driver_counts(stats: Stats) -> dict[str, int]:
 
 
 def no_totals() -> Stats:
-    """totals of an arm without Spillway."""
+    """totals of a variant without Spillway."""
     return {
         "host_peak_bytes": 0,
         "host_pinned_bytes": 0,
@@ -62,6 +62,6 @@ def totals(stats: Stats) -> Stats:
     return result
 
 
-def away(stats: Stats) -> int:
+def offloaded(stats: Stats) -> int:
     """Bytes that are on the host instead of the device now."""
     return sum(device["residency"]["offloaded_bytes"] for device in stats["devices"].values())

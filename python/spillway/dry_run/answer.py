@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the processes of one run have written, together. Imports no torch."""
+"""Merges the files of all processes of one run. Imports no torch."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def missing(device: dict[str, Any]) -> int | None:
     """How much more than there is would have been allocated where memory ended; None where there was room,
     but not in one piece: what would have been missing later is not known."""
     ended = device["out_of_memory"]
-    short = int(ended["allocated_bytes"] + ended["wanted_bytes"] - device["available_bytes"])
+    short = int(ended["allocated_bytes"] + ended["requested_bytes"] - device["available_bytes"])
     return short if short > 0 else None
 
 

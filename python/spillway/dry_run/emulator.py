@@ -41,7 +41,7 @@ ROLES = (
 
 
 class Assumed(ctypes.Structure):
-    """What is assumed of values that nothing computes (spillway_emulator_assumptions)."""
+    """Assumptions about values that are not computed (spillway_emulator_assumptions)."""
 
     _fields_ = [(name, ctypes.c_double) for name in ("nonzero", "unique", "value", "finite")]
 
@@ -60,15 +60,15 @@ def _cost() -> Any:
 
 
 def cost(device: torch.device, moved: int, flops: float = 0.0, arithmetic: int = 0, kernel: int = 0) -> None:
-    """What the device's current stream is given to do: bytes that are read and written, operations, and by
-    emulator.h's numbers their type and the kind of kernel."""
+    """Submits work to the device's current stream: bytes that are read and written, and operations. Their
+    type and the kind of kernel are numbers of emulator.h."""
     import torch
 
     _cost()(torch.cuda.current_stream(device).cuda_stream, moved, flops, arithmetic, kernel)
 
 
 class Block(NamedTuple):
-    """What one allocation was for, and who made it; empty text where that is not known."""
+    """The role of one allocation, and the operator and lines that made it; empty if unknown."""
 
     bytes: int
     role: str
@@ -77,10 +77,10 @@ class Block(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """Memory ended: how often, what did not fit the first time, and what was allocated then."""
+    """Out of memory: how often, the first request that did not fit, and the allocated bytes then."""
 
     times: int
-    wanted: Block
+    requested: Block
     allocated: int
 
 
@@ -115,7 +115,7 @@ class Accounting:
         return bool(self._operators.spillway_operators_watch_memory() == 0)
 
     def allocates_for(self, role: str) -> None:
-        """What this thread allocates from now on; "other": by what it does then."""
+        """Sets the role of later allocations of this thread; "other": by the operator that runs then."""
         self._operators.spillway_operators_allocates_for(ROLES.index(role))
 
     def set_role(self, at: int, role: str) -> None:

@@ -19,7 +19,7 @@ _KERNELS = ("memory_bound", "products", "attention", "attention_backward")
 
 @dataclass(frozen=True)
 class Moment:
-    """What has happened up to some place in the program, by device; copies of all of them."""
+    """Totals up to some point of the program, by device; copies of all devices."""
 
     end_ms: list[float]
     busy_ms: list[list[float]]
@@ -141,10 +141,10 @@ def _ended(ended: Ended | None) -> dict[str, Any] | None:
         return None
     return {
         "times": ended.times,
-        "wanted_bytes": ended.wanted.bytes,
+        "requested_bytes": ended.requested.bytes,
         "allocated_bytes": ended.allocated,
-        "operator": ended.wanted.operator,
-        "lines": ended.wanted.lines,
+        "operator": ended.requested.operator,
+        "lines": ended.requested.lines,
     }
 
 

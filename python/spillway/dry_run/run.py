@@ -23,7 +23,7 @@ from spillway.dry_run.question import Question
 __all__ = ["run_dry"]
 
 FOLDER = "SPILLWAY_EMULATE_ANSWERS"  # where each process writes what its GPUs did
-FORMAT = 1
+FORMAT = 2
 _WIDE = 160
 
 

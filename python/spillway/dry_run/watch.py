@@ -50,7 +50,7 @@ class _Watch:
         self.process = os.getpid()
         self.accounting = Accounting()
         self.devices = range(torch.cuda.device_count())
-        # Of a device's memory CUDA keeps some for itself, where its profile says so.
+        # CUDA keeps some of a device's memory for itself, if its profile has such a value.
         self.available = [torch.cuda.mem_get_info(device)[0] for device in self.devices]
         self.fake = torch._subclasses.FakeTensor  # of graphs that are being traced
         self.peaks = [(0, 0) for _ in self.devices]  # allocated and reserved, of before a reset
@@ -242,7 +242,7 @@ def _expandable_segments() -> bool:
 
 
 def _local(tensor: Any) -> Any:
-    """What this process has of a tensor that several have together (DTensor)."""
+    """The local shard of a tensor that several processes share (DTensor)."""
     return getattr(tensor, "_local_tensor", tensor)
 
 

@@ -92,8 +92,8 @@ def _fits(process: dict[str, Any], device: dict[str, Any], failed: bool) -> str:
         why += " (expandable_segments:True can help)"
     times = f"; memory ended {count(ended['times'], 'time')}" if ended["times"] > 1 else ""
     return (
-        f"no: with {size(ended['allocated_bytes'])} allocated, {size(ended['wanted_bytes'])} were wanted"
-        f"{by}: {why}{times}. What all of it needs: --compare plain"
+        f"no: with {size(ended['allocated_bytes'])} allocated, {size(ended['requested_bytes'])} were "
+        f"requested{by}: {why}{times}. What all of it needs: --compare plain"
     )
 
 

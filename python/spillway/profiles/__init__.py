@@ -93,9 +93,13 @@ def _load(given: str) -> dict[str, Any]:
     except OSError as error:
         raise LaunchError(f"{given}: cannot be read ({reason_of(error)}). Name another file.") from None
     except RecursionError:
-        raise LaunchError(f"{given}: is not a profile; its values nest too deeply") from None
+        raise LaunchError(
+            f"{given}: is not a profile; its values nest too deeply. Name another file."
+        ) from None
     except ValueError as error:  # not TOML, or not text
-        raise LaunchError(f"{given}: is not a TOML file ({' '.join(str(error).split())})") from None
+        raise LaunchError(
+            f"{given}: is not a TOML file ({' '.join(str(error).split())}). Name another file."
+        ) from None
 
 
 def _checked(given: str, found: dict[str, Any]) -> Profile:

@@ -15,7 +15,7 @@ __all__ = ["Copies", "Site", "TagCosts", "copies_of", "sites_of"]
 
 @dataclass
 class TagCosts:
-    """What one region's tag has cost. Sizes are bytes, times nanoseconds of the device's."""
+    """The cost of one region's tag. Sizes are bytes, times nanoseconds of the device."""
 
     out_bytes: int = 0
     in_bytes: int = 0
@@ -167,7 +167,7 @@ def sites_of(log: RunLog, copies: Copies) -> list[Site]:
     makers: dict[int, set[str]] = defaultdict(set)  # of one storage autograd can save several tensors
     lines: dict[int, str] = {}
     for event in log.events:
-        if event[0] == "move":
+        if event[0] == "offload":
             _, _, storage, _, size, _copied, region, memory = event
             site = sites.setdefault((region, memory, size), Site(region, memory, size))
             site.times += 1

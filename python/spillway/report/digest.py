@@ -52,9 +52,9 @@ class Digest:
     copies: Copies
     sites: list[Site]
     steps: list[Step]  # of which there are single events to the end
-    stayed: dict[str, dict[str, int]]  # by reason: storages, bytes; over all steps
+    skipped: dict[str, dict[str, int]]  # by reason: storages, bytes; over all steps
     refused: dict[str, int]  # by who did
-    regions: dict[str, dict[str, int]]  # by tag, over all steps: offloadable, moved, copied, fetched
+    regions: dict[str, dict[str, int]]  # by tag, over all steps: offloadable, offloaded, copied, fetched
     pinned_peak: int
 
     @property
@@ -78,17 +78,17 @@ class Digest:
 def digest(log: RunLog) -> Digest:
     clock = Clock(log)
     copies = copies_of(log)
-    stayed: dict[str, dict[str, int]] = {}
+    skipped: dict[str, dict[str, int]] = {}
     regions: dict[str, dict[str, int]] = {}
     for each in log.tag_steps:
         total = regions.setdefault(
-            each.tag, dict.fromkeys(("steps", "offloadable", "moved", "copied", "fetched"), 0)
+            each.tag, dict.fromkeys(("steps", "offloadable", "offloaded", "copied", "fetched"), 0)
         )
         total["steps"] += 1
-        for what in ("offloadable", "moved", "copied", "fetched"):
+        for what in ("offloadable", "offloaded", "copied", "fetched"):
             total[what] += getattr(each, what)
-        for reason, count in each.stayed.items():
-            sums = stayed.setdefault(reason, {"storages": 0, "bytes": 0})
+        for reason, count in each.skipped.items():
+            sums = skipped.setdefault(reason, {"storages": 0, "bytes": 0})
             sums["storages"] += count["storages"]
             sums["bytes"] += count["bytes"]
     devices: dict[str, Any] = (log.last or {}).get("devices", {})
@@ -104,7 +104,7 @@ def digest(log: RunLog) -> Digest:
         copies,
         sites_of(log, copies),
         _steps(log, clock, copies),
-        stayed,
+        skipped,
         refused,
         regions,
         sum(device["pinned_peak"] for device in devices.values()),

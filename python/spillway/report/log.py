@@ -25,8 +25,9 @@ __all__ = [
     "read_log",
 ]
 
-FORMAT = 1
+FORMAT = 2
 SUFFIX = ".spillway"
+AGAIN = "Run the job again with --report."
 _NO_YEAR = 250_000_000_000  # seconds since 1970, close to the year 9999
 _MOST_BYTES = 4 << 30  # a job writes 64 MiB, and then a line a step
 
@@ -44,7 +45,9 @@ def one_line_if_damaged(path: Path) -> Iterator[None]:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         reason = printable(repr(error))[:200]
-        raise ReportError(f"{path}: is damaged; its lines contradict each other ({reason})") from error
+        raise ReportError(
+            f"{path}: is damaged; its lines contradict each other ({reason}). {AGAIN}"
+        ) from error
 
 
 class Span(NamedTuple):
@@ -80,16 +83,16 @@ class TagStep(NamedTuple):
     time: int
     tag: str
     offloadable: int
-    moved: int
+    offloaded: int
     copied: int
     fetched: int
-    stayed: dict[str, dict[str, int]]  # by reason: storages, bytes
+    skipped: dict[str, dict[str, int]]  # by reason: storages, bytes
 
 
 @dataclass
 class RunLog:
     """One process's log. `events` are what happened to memory, in order, as tuples whose first is the kind:
-    new, free, retag, move, back, end, from and step; tags are names."""
+    new, free, retag, offload, fetch, end, from and step; tags are names."""
 
     path: Path
     about: dict[str, Any]
@@ -138,7 +141,7 @@ def read_log(path: Path) -> RunLog:
     try:
         text = read_bytes(path, _MOST_BYTES).decode("utf-8", "replace")
     except OSError as error:
-        raise ReportError(f"{path}: cannot be read ({reason_of(error)})") from None
+        raise ReportError(f"{path}: cannot be read ({reason_of(error)}). Name a readable folder.") from None
     lines = text.rstrip("\0\n").split("\n")
     log = RunLog(path, _about(path, lines))
     reader = _Reader(log)
@@ -147,9 +150,9 @@ def read_log(path: Path) -> RunLog:
             reader.take(parse_json(line))
         except json.JSONDecodeError:
             if number < len(lines):  # the last one is cut
-                raise ReportError(f"{path}: is damaged at line {number}") from None
+                raise ReportError(f"{path}: is damaged at line {number}. {AGAIN}") from None
         except (ValueError, TypeError, KeyError, IndexError, AttributeError):
-            raise ReportError(f"{path}: is damaged at line {number}") from None
+            raise ReportError(f"{path}: is damaged at line {number}. {AGAIN}") from None
     return log
 
 
@@ -163,12 +166,12 @@ def _about(path: Path, lines: list[str]) -> dict[str, Any]:
     if version != FORMAT:
         raise ReportError(
             f"{path}: has format {version} of Spillway {written_by}, but this Spillway reads format "
-            f"{FORMAT}. Use the Spillway that wrote it."
+            f"{FORMAT}. Use the version of Spillway that wrote it."
         )
     if not (isinstance(process, int) and isinstance(written_by, str) and isinstance(started, int | float)):
         raise _not_a_log(path)
     if not 0 <= started < _NO_YEAR:
-        raise ReportError(f"{path}: is damaged (started {started} seconds after 1970)")
+        raise ReportError(f"{path}: is damaged (started {started} seconds after 1970). {AGAIN}")
     return dict(about)
 
 
@@ -182,8 +185,8 @@ _LAYOUTS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("tag", "name"), (str, int, str)),
     "new": (str, *[int] * 5),
     **dict.fromkeys(("free", "end"), (str, int, int)),
-    **dict.fromkeys(("retag", "back"), (str, int, int, int)),
-    "move": (str, *[int] * 7),
+    **dict.fromkeys(("retag", "fetch"), (str, int, int, int)),
+    "offload": (str, *[int] * 7),
     "from": (str, int, str, str),
     "tagstep": (str, int, int, int, dict),
     **dict.fromkeys(("step", "last"), (str, int, int, dict)),
@@ -224,11 +227,11 @@ class _Reader:
         elif kind == "retag":
             _, time, block, tag = line
             log.events.append((kind, time, block, self.tags[tag]))
-        elif kind == "move":
+        elif kind == "offload":
             _, time, storage, block, size, copied, region, memory = line
             event = (kind, time, storage, block, size, copied, self.tags[region], self.tags[memory])
             log.events.append(event)
-        elif kind == "back":
+        elif kind == "fetch":
             _, time, storage, block = line
             log.events.append((kind, time, storage, block))
         elif kind == "from":

@@ -13,7 +13,7 @@ __all__ = ["Moment", "Usage", "family", "usage_by_device"]
 
 
 def family(tag: str) -> str:
-    """What a tag is drawn with: its first component."""
+    """The group in which a tag is drawn: its first component."""
     return tag.split("/", 1)[0] or "(untagged)"
 
 
@@ -23,21 +23,21 @@ class Moment:
 
     time: int = 0
     device: int = 0
-    away: int = 0
+    offloaded: int = 0
     tags: dict[str, int] = field(default_factory=dict)  # of what is on the device
     offloaded_tags: dict[str, int] = field(default_factory=dict)
 
     @property
     def without(self) -> int:
-        """What the device would hold had nothing left it."""
-        return self.device + self.away
+        """The allocated bytes if nothing had been offloaded."""
+        return self.device + self.offloaded
 
 
 @dataclass
 class Usage:
-    """One device. `samples` are (time, device bytes, bytes away, device bytes by family) where they changed:
-    of the changes in a short stretch the one with the most bytes is kept. All but `later_peak` is of the
-    single events alone."""
+    """One device. `samples` are (time, device bytes, offloaded bytes, device bytes by family) at changes: of
+    those in a short stretch the one with the most bytes is kept. All but `later_peak` is of the single
+    events alone."""
 
     index: int
     peak: Moment = field(default_factory=Moment)
@@ -61,12 +61,12 @@ class Usage:
 
 
 class _Device:
-    """What follows one device's events."""
+    """Accumulates one device's events."""
 
     def __init__(self, index: int, steps: int) -> None:
         self.usage = Usage(index, steps=[(0, 0)] * steps)  # those before its first use
         self.device = 0
-        self.away = 0
+        self.offloaded = 0
         self.tags: dict[str, int] = defaultdict(int)
         self.offloaded_tags: dict[str, int] = defaultdict(int)
         self.families: dict[str, int] = defaultdict(int)
@@ -85,7 +85,7 @@ class _Device:
         self.changed = time
 
     def change_offloaded(self, time: int, tag: str, size: int) -> None:
-        self.away += size
+        self.offloaded += size
         self.offloaded_tags[tag] += size
         self.changed = time
 
@@ -97,10 +97,15 @@ class _Device:
         usage = self.usage
         if self.device > usage.peak.device:
             usage.peak = self.moment(time)
-        if self.device + self.away > usage.peak_without.without:
+        if self.device + self.offloaded > usage.peak_without.without:
             usage.peak_without = self.moment(time)
-        self.step = (max(self.step[0], self.device), max(self.step[1], self.device + self.away))
-        sample = (time, self.device, self.away, {name: size for name, size in self.families.items() if size})
+        self.step = (max(self.step[0], self.device), max(self.step[1], self.device + self.offloaded))
+        sample = (
+            time,
+            self.device,
+            self.offloaded,
+            {name: size for name, size in self.families.items() if size},
+        )
         last = usage.samples[-1] if usage.samples else None
         if last is None or last[0] // stretch != time // stretch:
             usage.samples.append(sample)
@@ -109,12 +114,12 @@ class _Device:
 
     def moment(self, time: int) -> Moment:
         tags = {tag: size for tag, size in self.tags.items() if size}
-        away = {tag: size for tag, size in self.offloaded_tags.items() if size}
-        return Moment(time, self.device, self.away, tags, away)
+        offloaded = {tag: size for tag, size in self.offloaded_tags.items() if size}
+        return Moment(time, self.device, self.offloaded, tags, offloaded)
 
     def step_ended(self) -> None:
         self.usage.steps.append(self.step)
-        self.step = (self.device, self.device + self.away)
+        self.step = (self.device, self.device + self.offloaded)
 
 
 def usage_by_device(log: RunLog, most: int = 6000) -> dict[int, Usage]:
@@ -127,7 +132,7 @@ def usage_by_device(log: RunLog, most: int = 6000) -> dict[int, Usage]:
     of_block: dict[int, int] = {}  # the storage whose bytes a block has
     for event in log.events:
         kind, time = event[0], event[1]
-        if kind != "back":  # which says what the new block before it is: it is not away any more
+        if kind != "fetch":  # the "new" before it is the fetched block
             for device in devices.values():
                 device.note(stretch)
         if kind == "new":
@@ -152,7 +157,7 @@ def usage_by_device(log: RunLog, most: int = 6000) -> dict[int, Usage]:
             blocks[event[2]] = (device, size, event[3])
             device.change(time, tag, -size)
             device.change(time, event[3], size)
-        elif kind == "move":
+        elif kind == "offload":
             _, _, number, block, size, _copied, region, _memory = event
             on = blocks.get(block)
             if on is None:
@@ -161,11 +166,11 @@ def usage_by_device(log: RunLog, most: int = 6000) -> dict[int, Usage]:
                 "device": on[0],
                 "block": block,
                 "bytes": on[1],
-                "away": 0,
+                "offloaded": 0,
                 "region": region,
             }
             of_block[block] = number
-        elif kind == "back":
+        elif kind == "fetch":
             storage, on = storages.get(event[2]), blocks.get(event[3])
             if storage is None or on is None:
                 continue
@@ -207,6 +212,6 @@ def _later_peaks(log: RunLog) -> dict[int, int]:
 
 
 def _be_away(storage: dict[str, Any], time: int, size: int) -> None:
-    if size != storage["away"]:
-        storage["device"].change_offloaded(time, storage["region"], size - storage["away"])
-        storage["away"] = size
+    if size != storage["offloaded"]:
+        storage["device"].change_offloaded(time, storage["region"], size - storage["offloaded"])
+        storage["offloaded"] = size

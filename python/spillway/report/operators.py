@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the computation's time went to, where operators were recorded."""
+"""Computing time by operator, if operators were recorded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Time:
 
 
 def by_name(calls: Iterable[Operator]) -> list[Time]:
-    """What took most first."""
+    """Sorted by time, longest first."""
     return _summed(calls, lambda call: call.name)
 
 

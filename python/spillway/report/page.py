@@ -42,7 +42,7 @@ def page(digests: Sequence[Digest]) -> str:
 
 
 def _hash(text: str) -> str:
-    """What a content security policy allows an inline script or style sheet by."""
+    """The hash by which a content security policy allows an inline script or style sheet."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
@@ -69,7 +69,7 @@ def _process(each: Digest, place: int, several: bool) -> str:
     parts.append(tables.sites(each))
     parts.append(tables.operators(each))
     parts.append(tables.tags(each))
-    parts.append(tables.stayed(each))
+    parts.append(tables.skipped(each))
     parts.append(tables.steps(each))
     return "".join(parts)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a job's budgets were planned to cost, as the job has left it beside its log. Imports no torch."""
+"""The planned cost of a job's budgets, from a file beside its log. Imports no torch."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from spillway.report.sizes import percent, size
 __all__ = ["SUFFIX", "facts", "plans_of", "section", "write_plans"]
 
 SUFFIX = ".plans.json"
+_FORMAT = 2
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 960, 260, 76, 16, 14, 28
 
 
@@ -27,20 +28,34 @@ def write_plans(path: Path, plans: Iterable[Explanation]) -> None:
     documents = [plan.as_dict() for plan in plans]
     if not documents:
         return
-    replace({path: json.dumps({"spillway_explanations": 1, "plans": documents})})
+    replace({path: json.dumps({"spillway_explanations": _FORMAT, "plans": documents})})
 
 
 def plans_of(log: RunLog) -> list[Explanation]:
     """Empty if the job had no budget or has not ended. Raises ReportError for a damaged file."""
     path = log.path.with_suffix(SUFFIX)
     try:
-        return [_explanation(plan) for plan in parse_json(read_text(path))["plans"]]
+        found = parse_json(read_text(path))
+        if found["spillway_explanations"] != _FORMAT:
+            version = printable(repr(found["spillway_explanations"]))[:20]
+            raise ReportError(
+                f"{path}: has format {version}, but this Spillway reads format {_FORMAT}. Use the version of "
+                "Spillway that wrote it, or delete the file."
+            )
+        return [_explanation(plan) for plan in found["plans"]]
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise ReportError(f"{path}: cannot be read ({reason_of(error)})") from None
+        raise ReportError(
+            f"{path}: cannot be read ({reason_of(error)}). Make it readable, or delete it."
+        ) from None
+    except ReportError:
+        raise
     except (LookupError, TypeError, ValueError) as error:
-        raise ReportError(f"{path}: is damaged ({printable(repr(error))[:200]}). Delete it.") from None
+        raise ReportError(
+            f"{path}: is damaged ({printable(repr(error))[:200]}). Delete it, or run the job again with "
+            "--report."
+        ) from None
 
 
 # By a field's annotation in planning.py.
@@ -75,7 +90,7 @@ def facts(plan: Explanation) -> str:
     took = f"a step took {plan.taken * 1e3:.4g} ms" if plan.taken else "no step with it was timed"
     return (
         f"Within a budget of {size(chosen.budget)}{f' on GPU {plan.device}' if plan.device else ''}, region "
-        f"{plan.tag!r}: resident {size(chosen.kept)}, offloaded {size(chosen.moved)}, recomputed "
+        f"{plan.tag!r}: resident {size(chosen.kept)}, offloaded {size(chosen.offloaded)}, recomputed "
         f"{size(chosen.recomputed)}; {took}; optimality {percent(plan.optimality)}, limited by "
         f"{LIMITS[chosen.limit]}."
     )
@@ -102,7 +117,7 @@ def _table(plan: Explanation) -> str:
         (
             size(point.budget) + (" (this run)" if point == plan.chosen else ""),
             size(point.kept),
-            size(point.moved),
+            size(point.offloaded),
             size(point.recomputed),
             f"{point.seconds * 1e3:.4g} ms",
             f"{point.slowdown:.3f}",

@@ -11,7 +11,7 @@ from spillway.report.digest import REASONS, REFUSERS, Digest
 from spillway.report.operators import by_name, by_tag
 from spillway.report.sizes import count, percent, rate, size, span
 
-__all__ = ["costs", "operators", "sites", "stayed", "steps", "table", "tags"]
+__all__ = ["costs", "operators", "sites", "skipped", "steps", "table", "tags"]
 
 _MOST_TAGS = 40
 _MOST_SITES = 15
@@ -51,7 +51,7 @@ def costs(each: Digest) -> str:
             (
                 tag or "(no tag)",
                 size(sums["offloadable"]) if sums else "–",
-                size(sums["moved"]) if sums else "–",
+                size(sums["offloaded"]) if sums else "–",
                 size(costs.out_bytes) if costs else "–",
                 size(costs.in_bytes) if costs else "–",
                 rate(costs.out_bytes, costs.out_time) if costs else "–",
@@ -140,17 +140,17 @@ def tags(each: Digest) -> str:
     return "".join(parts)
 
 
-def stayed(each: Digest) -> str:
+def skipped(each: Digest) -> str:
     parts = ["<h2>What stayed on the device, and why</h2>"]
     offloadable, offloaded = (
-        sum(sums[what] for sums in each.regions.values()) for what in ("offloadable", "moved")
+        sum(sums[what] for sums in each.regions.values()) for what in ("offloadable", "offloaded")
     )
     if offloadable > offloaded:
         parts.append(f"<p>{size(offloaded)} of {size(offloadable)} were offloaded. Resident storages:</p>")
-    if each.stayed:
+    if each.skipped:
         rows = [
             (REASONS.get(reason, reason), reason, str(kept["storages"]), size(kept["bytes"]))
-            for reason, kept in sorted(each.stayed.items(), key=lambda item: -item[1]["bytes"])
+            for reason, kept in sorted(each.skipped.items(), key=lambda item: -item[1]["bytes"])
         ]
         parts.append(table(("reason", "counted as", "storages", "bytes"), rows, 2))
     else:

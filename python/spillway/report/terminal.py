@@ -39,8 +39,8 @@ def _regions(each: Digest) -> Table:
         table.add_row(
             Text(tag or "(no tag)"),
             size(sums["offloadable"]) if sums else "–",
-            size(sums["moved"]) if sums else "–",
-            percent(sums["moved"] / sums["offloadable"]) if sums and sums["offloadable"] else "–",
+            size(sums["offloaded"]) if sums else "–",
+            percent(sums["offloaded"] / sums["offloadable"]) if sums and sums["offloadable"] else "–",
             str(costs.stalls if costs else 0),
             span(costs.stalled if costs else 0),
         )

@@ -100,7 +100,7 @@ def _process_events(each: Digest) -> list[dict[str, Any]]:
             )
     for index, usage in each.usage.items():
         names = sorted({name for sample in usage.samples for name in sample[3]})
-        for time, _device, away, families in usage.samples:
+        for time, _device, offloaded, families in usage.samples:
             at = {"ph": "C", "pid": process, "tid": 0, "ts": microseconds(each.clock.at(time))}
             events.append(
                 {
@@ -109,5 +109,5 @@ def _process_events(each: Digest) -> list[dict[str, Any]]:
                     "args": {name: families.get(name, 0) for name in names},
                 }
             )
-            events.append({**at, "name": f"GPU {index} bytes offloaded", "args": {"offloaded": away}})
+            events.append({**at, "name": f"GPU {index} bytes offloaded", "args": {"offloaded": offloaded}})
     return events

@@ -20,7 +20,7 @@ _MOST_RUNS = 5
 
 
 def notices(each: Digest) -> list[str]:
-    """What a reader must know before the figures."""
+    """Notes that a reader needs before the figures."""
     found = []
     if each.log.earlier_runs:
         found.append(_earlier(each.log.earlier_runs))
@@ -93,8 +93,8 @@ def facts(each: Digest) -> list[str]:
     else:
         found.append(f"Nothing was copied{when}.")
     found.append(f"Peak of pinned host memory: {size(each.pinned_peak)} ({each.pinned_peak} bytes).")
-    if each.stayed:
-        found.append(_stayed(each.stayed))
+    if each.skipped:
+        found.append(_skipped(each.skipped))
     return found
 
 
@@ -104,10 +104,10 @@ def _cannot_help(log: RunLog) -> list[str]:
     return [f"{text(reason, amount)}." for reason, amount in why.items() if reason in REASONS_FOR_PEAK[1:]]
 
 
-def _stayed(stayed: dict[str, dict[str, int]]) -> str:
-    total = sum(kept["bytes"] for kept in stayed.values())
-    reason = max(stayed, key=lambda reason: stayed[reason]["bytes"])
-    most = stayed[reason]["bytes"]
+def _skipped(skipped: dict[str, dict[str, int]]) -> str:
+    total = sum(kept["bytes"] for kept in skipped.values())
+    reason = max(skipped, key=lambda reason: skipped[reason]["bytes"])
+    most = skipped[reason]["bytes"]
     return (
         f"Over all steps {size(total)} of what was saved for backward passes stayed on the device; the "
         f'main reason, for {size(most)}, is "{REASONS.get(reason, reason)}".'
@@ -182,4 +182,4 @@ def at_peak(usage: Usage) -> str:
     rest = f" and {len(ranked) - 5} more" if len(ranked) > 5 else ""
     peak = size(usage.peak.device)
     when = f"At the peak of the detailed steps, {peak}," if usage.later_peak else f"At the peak of {peak}"
-    return f"{when} the device held {first}{rest}; {size(usage.peak.away)} was offloaded."
+    return f"{when} the device held {first}{rest}; {size(usage.peak.offloaded)} was offloaded."

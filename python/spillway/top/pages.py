@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the statistics pages of running processes are, and what keeps their folder clean.
+"""Finds the statistics pages of running processes, and removes those of killed ones.
 
-A page is a file in /dev/shm that its process's user alone can read. The process removes it at its end. What a
-killed process has left is removed when pages are read next. Imports no torch.
+A page is a file in /dev/shm that its process's user alone can read. The process removes it at its end. Pages
+of killed processes are removed when pages are read next. Imports no torch.
 """
 
 from __future__ import annotations

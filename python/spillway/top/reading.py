@@ -25,6 +25,7 @@ _TAG = struct.Struct("<64s4Q")
 _MOST_DEVICES, _MOST_TAGS = 8, 24
 SIZE = _HEAD.size + _MOST_DEVICES * _DEVICE.size + _MOST_TAGS * _TAG.size
 _TRIES = 1000
+_RESTART = "Start the job again."
 _FIRST_LINE = 8 << 20  # bytes of a log that its first line may have: a command line may have 2 MiB
 
 
@@ -36,10 +37,10 @@ class TopError(ValueError):
 class DeviceReading:
     """Bytes. `copied_out` and `copied_in` count from the beginning of the process."""
 
-    live: int
+    allocated: int
     allocated_peak: int
-    held: int
-    away: int
+    reserved: int
+    offloaded: int
     pinned: int
     pinned_peak: int
     copied_out: int
@@ -53,7 +54,7 @@ class TagReading:
     """Bytes of the last step; stalls, and nanoseconds of them, from the beginning of the process."""
 
     name: str
-    moved: int
+    offloaded: int
     offloadable: int
     stalls: int
     stalled: int
@@ -100,14 +101,18 @@ def _of_process(process: int) -> Path:
         owner = os.stat(f"/proc/{process}").st_uid
     except FileNotFoundError:
         ended = pages.has_left(process)
-        raise TopError(f"{process}: {'has ended' if ended else 'is not a running process'}") from None
+        raise TopError(
+            f"{process}: {'has ended' if ended else 'is not a running process'}. Name a running one."
+        ) from None
     except OSError as error:
-        raise TopError(f"{process}: cannot be examined ({reason_of(error)})") from None
+        raise TopError(
+            f"{process}: cannot be examined ({reason_of(error)}). Run spillway top as the job's user."
+        ) from None
     if owner != os.getuid():
         raise TopError(f"{process}: is a process of another user. Run spillway top as that user.")
     path = pages.path_of(process)
     if has_ended(process):
-        raise TopError(f"{process}: has ended")
+        raise TopError(f"{process}: has ended. Name a running process.")
     if path is None or not path.exists():
         raise TopError(
             f"{process}: has no statistics. Start it with spillway run --report DIR, and wait until it uses "
@@ -123,7 +128,7 @@ def _of_folder(folder: Path) -> list[Path]:
     try:
         logs = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
     except OSError as error:
-        raise TopError(f"{folder}: cannot be read ({reason_of(error)})") from None
+        raise TopError(f"{folder}: cannot be read ({reason_of(error)}). Name a readable folder.") from None
     if not logs:
         raise TopError(f"{folder}: contains no run log. Start the job with spillway run --report {folder}.")
     for log in logs:
@@ -143,28 +148,30 @@ def read(path: Path) -> Reading:
     """Raises TopError, also if the process has ended."""
     if not pages.is_private(path):
         if not path.exists():
-            raise TopError(f"{path}: belongs to a process that has ended")
+            raise TopError(f"{path}: belongs to a process that has ended. Name a running job.")
         raise TopError(f"{path}: is not trusted, because other users can write to it. Delete it.")
     for _ in range(_TRIES):
         try:
             text = read_start(path, SIZE + 1)
         except OSError as error:
-            raise TopError(f"{path}: cannot be read ({reason_of(error)})") from None
+            raise TopError(
+                f"{path}: cannot be read ({reason_of(error)}). Run spillway top as the job's user."
+            ) from None
         if len(text) < 16 or text[:8] != MAGIC:
-            raise TopError(f"{path}: is not a statistics page")
+            raise TopError(f"{path}: is not a statistics page. Delete it, and start the job again.")
         version, size = struct.unpack_from("<II", text, 8)
         if version != VERSION:
             raise TopError(
-                f"{path}: has layout {version}, but this Spillway reads layout {VERSION}. Use the job's "
-                "Spillway."
+                f"{path}: has layout {version}, but this Spillway reads layout {VERSION}. Use the version "
+                "of the job."
             )
         if size != SIZE or len(text) != SIZE:
-            raise TopError(f"{path}: is damaged ({len(text)} bytes instead of {SIZE})")
+            raise TopError(f"{path}: is damaged ({len(text)} bytes instead of {SIZE}). {_RESTART}")
         # One read of a page is no single moment: the process may write meanwhile.
         sequence = _HEAD.unpack_from(text)[5]
         if sequence % 2 == 0 and _sequence(path) == sequence:
             return _reading(path, text)
-    raise TopError(f"{path}: is incomplete; its process stopped during a write")
+    raise TopError(f"{path}: is incomplete; its process stopped during a write. {_RESTART}")
 
 
 def _sequence(path: Path) -> int:
@@ -183,7 +190,7 @@ def _reading(path: Path, text: bytes) -> Reading:
     if devices > _MOST_DEVICES or tags > _MOST_TAGS:
         raise TopError(
             f"{path}: is damaged ({devices} devices and {tags} tags; at most {_MOST_DEVICES} and "
-            f"{_MOST_TAGS} fit)"
+            f"{_MOST_TAGS} fit). {_RESTART}"
         )
     at = _HEAD.size
     found = [DeviceReading(*_DEVICE.unpack_from(text, at + each * _DEVICE.size)) for each in range(devices)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `spillway top` shows."""
+"""The display of `spillway top`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _head(reading: Reading) -> Text:
     text.append(f", {count(reading.steps, 'step')}", style="not bold")
     if reading.tags:
         offloaded, offloadable = (
-            sum(tag.moved for tag in reading.tags),
+            sum(tag.offloaded for tag in reading.tags),
             sum(tag.offloadable for tag in reading.tags),
         )
         text.append(f", {size(offloaded)} of {size(offloadable)} offloaded in the last", style="not bold")
@@ -67,10 +67,10 @@ def _devices(reading: Reading, earlier: Reading | None) -> Table:
             )
         sizes = (
             size(device.capacity) if device.capacity else "–",
-            size(device.live),
+            size(device.allocated),
             size(device.allocated_peak),
-            size(device.held) if reading.ours else "–",
-            size(device.away),
+            size(device.reserved) if reading.ours else "–",
+            size(device.offloaded),
             size(device.pinned),
         )
         table.add_row(str(device.index), *sizes, *speeds)
@@ -87,9 +87,14 @@ def _tags(reading: Reading, earlier: Reading | None) -> Table:
     for tag in sorted(reading.tags, key=lambda tag: (-tag.stalled, tag.name)):
         was = known.get(tag.name)
         recently = percent((tag.stalled - was.stalled) / passed) if was and passed > 0 else "–"
-        share = percent(tag.moved / tag.offloadable) if tag.offloadable else "–"
+        share = percent(tag.offloaded / tag.offloadable) if tag.offloadable else "–"
         table.add_row(
-            Text(tag.name or "(no tag)"), size(tag.moved), share, str(tag.stalls), span(tag.stalled), recently
+            Text(tag.name or "(no tag)"),
+            size(tag.offloaded),
+            share,
+            str(tag.stalls),
+            span(tag.stalled),
+            recently,
         )
     return table
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from cases import case
-from cases.measure import Moved, last, residency, same, same_bits, save
+from cases.measure import Copied, last, residency, same, same_bits, save
 
 WIDTH = 64
 UNIT = 32 * WIDTH * 4
@@ -63,9 +63,9 @@ def a_gradient_that_views_what_was_fetched_keeps_its_values():
         y.sum().backward()
         return x.grad
 
-    with Moved() as moved:
+    with Copied() as copied:
         found = run(region("views"))
-    assert same_bits(found, run(spillway.compat.NoOpManager())) and moved.out > 0 and moved.back > 0
+    assert same_bits(found, run(spillway.compat.NoOpManager())) and copied.out > 0 and copied.back > 0
 
 
 @case
@@ -88,24 +88,24 @@ def an_adapter_on_a_frozen_base_has_the_plain_gradients():
         loss.backward()
         return [p.grad for p in net.parameters()]
 
-    with Moved() as moved:
+    with Copied() as copied:
         found = run(spillway.compat.OffloadActivations())
-    assert same(found, run(spillway.compat.NoOpManager())) and moved.out > 0 and moved.back > 0
+    assert same(found, run(spillway.compat.NoOpManager())) and copied.out > 0 and copied.back > 0
     assert sum(grad is not None for grad in found) == 6
 
 
 @case
 def interleaved_views_and_a_tensor_saved_three_times_have_one_host_copy():
     seen = []
-    with region("interleaved"), Moved() as moved:
+    with region("interleaved"), Copied() as copied:
         base = batch()
         expected = base.cpu()
         graph = save(seen, base[:, ::2], base[:, 1::2], base, base, base)
         del base
     release()
-    with Moved() as returned:
+    with Copied() as returned:
         graph.backward()
-    assert (moved.out, moved.stashes) == (UNIT, 1) and (returned.back, returned.fetches) == (UNIT, 1)
+    assert (copied.out, copied.stashes) == (UNIT, 1) and (returned.back, returned.fetches) == (UNIT, 1)
     even, odd, *whole = (tensor.cpu() for tensor in seen)
     assert torch.equal(even, expected[:, ::2]) and torch.equal(odd, expected[:, 1::2])
     assert all(torch.equal(tensor, expected) for tensor in whole)
@@ -114,7 +114,7 @@ def interleaved_views_and_a_tensor_saved_three_times_have_one_host_copy():
 @case
 def a_new_tensor_at_an_address_that_was_freed_is_no_alias():
     seen, graphs, places = [], [], []
-    with region("addresses"), Moved() as moved:
+    with region("addresses"), Copied() as copied:
         for seed in range(4):
             tensor = batch(seed=seed)
             places.append(tensor.data_ptr())
@@ -125,7 +125,7 @@ def a_new_tensor_at_an_address_that_was_freed_is_no_alias():
     release()
     for graph in graphs:
         graph.backward()
-    assert moved.out == 4 * UNIT
+    assert copied.out == 4 * UNIT
     assert all(torch.equal(seen[seed].cpu(), batch(seed=seed).cpu()) for seed in range(4))
 
 
@@ -135,7 +135,7 @@ def device_memory_falls_by_the_bytes_that_moved_and_is_fetched_to_where_it_was()
         net = network()
         release()
         before = torch.cuda.memory_allocated()
-        with manager, Moved() as moved:
+        with manager, Copied() as copied:
             loss = net(batch()).sum()
         release()
         after = torch.cuda.memory_allocated() - before
@@ -144,25 +144,25 @@ def device_memory_falls_by_the_bytes_that_moved_and_is_fetched_to_where_it_was()
         del loss
         release()
         assert torch.cuda.memory_allocated() == before
-        return after, moved.out
+        return after, copied.out
 
     network()(batch()).sum().backward()  # makes workspaces
     plain, nothing = held(spillway.compat.NoOpManager())
-    less, moved = held(region("falls"))
-    assert nothing == 0 and moved > 0 and plain - less == moved, (plain, less, moved)
+    less, offloaded = held(region("falls"))
+    assert nothing == 0 and offloaded > 0 and plain - less == offloaded, (plain, less, offloaded)
 
 
 @case
 def a_graph_ends_without_the_collector_of_cycles():
     gc.disable()
     try:
-        with region("cycles"), Moved() as moved:
+        with region("cycles"), Copied() as copied:
             x = batch().requires_grad_() * 1
             seen = weakref.ref(x)
             loss = x.tanh().sum()
             del x
         release()
-        assert seen() is None and moved.out > 0 and residency()["on_host_bytes"] > 0
+        assert seen() is None and copied.out > 0 and residency()["on_host_bytes"] > 0
         del loss
         release()
         assert residency()["on_host_bytes"] == 0
@@ -181,7 +181,7 @@ def a_captured_step_keeps_its_tensors_and_counts_them():
 
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream), Moved() as warm:
+    with torch.cuda.stream(stream), Copied() as warm:
         train()
     torch.cuda.current_stream().wait_stream(stream)
     assert warm.out > 0
@@ -189,7 +189,7 @@ def a_captured_step_keeps_its_tensors_and_counts_them():
     net.zero_grad()
     spillway.step()
     graph = torch.cuda.CUDAGraph()
-    with Moved() as captured, torch.cuda.graph(graph):
+    with Copied() as captured, torch.cuda.graph(graph):
         train()
     spillway.step()
     assert captured.out == 0
@@ -206,13 +206,13 @@ def a_captured_step_keeps_its_tensors_and_counts_them():
 @case
 def the_summary_counts_the_bytes_that_were_copied():
     for _ in range(2):
-        with Moved() as moved:
+        with Copied() as copied:
             with region("summary"):
                 loss = network()(batch()).square().sum()
             release()
             counted = last("summary")
             loss.backward()
-        assert counted["offloaded_bytes"] == moved.out > 0
+        assert counted["offloaded_bytes"] == copied.out > 0
 
 
 @case
@@ -226,9 +226,9 @@ def accumulated_gradients_equal_plain():
         return [p.grad for p in net.parameters()]
 
     for count in (1, 2):
-        with Moved() as moved:
+        with Copied() as copied:
             found = run(region("accumulated"), count)
-        assert same(found, run(spillway.compat.NoOpManager(), count)) and moved.out > 0
+        assert same(found, run(spillway.compat.NoOpManager(), count)) and copied.out > 0
 
 
 @case
@@ -239,7 +239,7 @@ def nothing_grows_over_two_hundred_steps_of_all_kinds():
     spillway.checkpoint_wrapper(net[1], offload_to_cpu=True)
     micro = spillway.microbatches(activation_loading_horizon=2)
     held, moved_by_regions = [], 0
-    with Moved() as moved:
+    with Copied() as copied:
         for number in range(200):
             kind = draw.randrange(4)
             rows = draw.choice((8, 16, 32))
@@ -254,7 +254,7 @@ def nothing_grows_over_two_hundred_steps_of_all_kinds():
                             loss.backward()
                         del losses, loss
                 else:
-                    with region("grows"), Moved() as by_region:
+                    with region("grows"), Copied() as by_region:
                         y = net(batch(rows))
                         if kind == 1:
                             net(batch(rows)).exp()  # nothing uses it
@@ -270,5 +270,5 @@ def nothing_grows_over_two_hundred_steps_of_all_kinds():
                 release()
                 gc.collect()
                 held.append((torch.cuda.memory_allocated(), residency()["on_host_bytes"]))
-    assert moved.out > moved_by_regions > 0 and moved.back > 0  # by both
+    assert copied.out > moved_by_regions > 0 and copied.back > 0  # by both
     assert len(set(held)) == 1 and held[0][1] == 0, f"TEST_SEED={seed}: {held}"

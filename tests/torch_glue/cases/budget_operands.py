@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from cases import case
 from cases.budgets import step
-from cases.measure import Moved, last, same_bits
+from cases.measure import Copied, last, same_bits
 
 BLOCKS = 3
 
@@ -41,19 +41,19 @@ def all_again(tag):
 @case
 def the_smallest_budget_that_an_error_names_is_met_where_things_are_recomputed():
     recorded, least = all_again("again"), smallest()
-    # PyTorch's allocator has memory that moves away back later than memory that is released.
+    # PyTorch's allocator has offloaded memory back later than released memory.
     assert least < recorded if spillway.stats()["ours"] else least == recorded, (least, recorded)
     expected = step(spillway.compat.NoOpManager(), model=gated)[0]
     for budget in {least, (least + recorded) // 2}:
         region = spillway.offload(budget=budget, tag=f"tight-{budget}")
         step(region, model=gated)
         for _ in range(4):
-            with Moved() as moved:
+            with Copied() as copied:
                 gradient, peak = step(region, model=gated)
             assert peak <= budget, (peak, budget, least, recorded)
             assert same_bits(gradient, expected)
         # Over PyTorch's allocator the smallest budget is that of a step that recomputes everything.
-        assert moved.out > 0 or not spillway.stats()["ours"]
+        assert copied.out > 0 or not spillway.stats()["ours"]
         spillway.step()
 
 
@@ -61,12 +61,14 @@ def the_smallest_budget_that_an_error_names_is_met_where_things_are_recomputed()
 def a_budget_with_room_for_what_is_computed_from_moves_less():
     recorded, least = all_again("again-for-room"), smallest()
     expected = step(spillway.compat.NoOpManager(), model=gated)[0]
-    moved = {}
+    offloaded = {}
     for budget in (least, recorded):
         region = spillway.offload(budget=budget, tag=f"room-{budget}")
         for _ in range(3):
             gradient = step(region, model=gated)[0]
         assert same_bits(gradient, expected)
-        moved[budget] = last(f"room-{budget}")["offloaded_bytes"]
+        offloaded[budget] = last(f"room-{budget}")["offloaded_bytes"]
         spillway.step()
-    assert moved[recorded] <= moved[least] and (least == recorded or moved[recorded] < moved[least]), moved
+    assert offloaded[recorded] <= offloaded[least] and (
+        least == recorded or offloaded[recorded] < offloaded[least]
+    ), offloaded

@@ -13,7 +13,7 @@ from spillway._load import glue
 
 from cases import case
 from cases.budgets import measured, step
-from cases.measure import Moved, last, same_bits
+from cases.measure import Copied, last, same_bits
 
 
 def total():
@@ -119,11 +119,11 @@ def an_explanation_says_what_the_steps_do():
         step(region)
     totals = last("explained")
     assert found.chosen.budget == budget and found.chosen.peak <= budget
-    assert found.chosen.moved == totals["offloaded_bytes"] > 0
+    assert found.chosen.offloaded == totals["offloaded_bytes"] > 0
     assert found.chosen.kept == totals["offloadable_bytes"] - totals["offloaded_bytes"]
     assert len(found.curve) == 5
     assert found.curve[0].budget == least and found.curve[-1].budget == plain, found.curve
-    assert found.curve[-1].moved == 0 and found.curve[-1].slowdown == 1
+    assert found.curve[-1].offloaded == 0 and found.curve[-1].slowdown == 1
     assert all(0 < point.optimality <= 1 + 1e-9 for point in found.curve), found.curve
     assert found.taken is not None and found.taken > 0, found.taken
     assert found.optimality == found.chosen.bound / found.taken
@@ -143,15 +143,15 @@ def plans_that_a_file_keeps_are_followed_from_the_first_step_on():
         file = Path(folder) / "plans.json"
         region = spillway.offload(budget=budget, recompute=False, tag="first", plans=file)
         planned(region, 4)
-        moved = last("first")["offloaded_bytes"]
+        offloaded = last("first")["offloaded_bytes"]
         assert file.exists() and [each.name for each in file.parent.iterdir()] == ["plans.json"]
         spillway.step()
         kept = json.loads(file.read_text())["steps"][0]
         gradient, peak = step(spillway.offload(budget=budget, recompute=False, tag="second", plans=file))
         assert json.loads(json.dumps(glue().known_steps("second", 0))) == [kept]
-        storages = {(storage, wanted) for _, _, storage, wanted in kept["times"]["marks"]}
-        assert storages >= {(each, wanted) for each in range(len(kept["sizes"])) for wanted in (False, True)}
-        assert last("second")["offloaded_bytes"] == moved < last("second")["offloadable_bytes"]
+        storages = {(storage, used) for _, _, storage, used in kept["times"]["marks"]}
+        assert storages >= {(each, used) for each in range(len(kept["sizes"])) for used in (False, True)}
+        assert last("second")["offloaded_bytes"] == offloaded < last("second")["offloadable_bytes"]
         assert peak <= budget and same_bits(gradient, step(spillway.compat.NoOpManager())[0])
 
 
@@ -229,9 +229,9 @@ def a_file_that_is_no_plans_is_an_error_and_nothing_is_open():
                 assert str(file) in str(error) and "Delete it" in str(error), error
                 assert "C++" not in str(error), error
             x = torch.randn(64, 100, device="cuda", requires_grad=True)
-            with Moved() as moved:
+            with Copied() as copied:
                 x.sin().sin().sum().backward()
-            assert moved.out == 0
+            assert copied.out == 0
 
 
 @case

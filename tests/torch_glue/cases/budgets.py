@@ -5,7 +5,7 @@ import spillway
 import torch
 
 from cases import case
-from cases.measure import Moved, last, same_bits
+from cases.measure import Copied, last, same_bits
 
 WIDTHS = (700, 1300, 300, 2100, 900, 500, 1700)
 
@@ -65,11 +65,11 @@ def a_planned_step_needs_at_most_its_budget_and_computes_the_same():
     for budget in (least, (least + plain) // 2, plain):
         region = spillway.offload(budget=budget, recompute=False)
         for _ in range(4):
-            with Moved() as moved:
+            with Copied() as copied:
                 gradient, peak = step(region)
             assert peak <= budget, (peak, budget)
             assert same_bits(gradient, expected)
-        assert (moved.out > 0) == (budget < plain), (budget, plain, moved.out)
+        assert (copied.out > 0) == (budget < plain), (budget, plain, copied.out)
 
 
 @case
@@ -101,13 +101,13 @@ def a_budget_counts_what_is_fetched_in_part_by_what_is_fetched():
 @case
 def a_larger_budget_moves_no_more_bytes():
     plain, least = measured()
-    moved = []
+    offloaded = []
     for budget in range(least, plain + 1, (plain - least) // 12):
         region = spillway.offload(budget=budget, recompute=False)
         for _ in range(2):
             step(region)
-        moved.append(last("budget")["offloaded_bytes"])
-    assert moved == sorted(moved, reverse=True) and moved[0] > moved[-1], moved
+        offloaded.append(last("budget")["offloaded_bytes"])
+    assert offloaded == sorted(offloaded, reverse=True) and offloaded[0] > offloaded[-1], offloaded
 
 
 @case
@@ -160,9 +160,9 @@ def a_model_runs_in_its_region_in_each_forward_pass():
     except spillway.BudgetError as error:
         least = error.smallest
     assert list(model.state_dict()) == keys
-    with Moved() as moved:
+    with Copied() as copied:
         x.clone().requires_grad_().sigmoid().sum().backward()  # outside
-    assert least > 0 and moved.out == 0
+    assert least > 0 and copied.out == 0
 
 
 @case
@@ -172,8 +172,8 @@ def memory_that_is_used_between_two_steps_is_not_the_steps():
     for _ in range(3):
         step(region)
         torch.empty(4 * plain, dtype=torch.uint8, device="cuda")  # an evaluation, say
-        moved = last("budget")["offloaded_bytes"]
-    assert moved == 0 and least < plain, moved
+        offloaded = last("budget")["offloaded_bytes"]
+    assert offloaded == 0 and least < plain, offloaded
 
 
 def missed_untold():
@@ -239,10 +239,10 @@ def a_forward_pass_that_fails_leaves_the_models_region():
     else:
         raise AssertionError("no error")
     x = torch.randn(128, 64, device="cuda", requires_grad=True)
-    with Moved() as moved:
+    with Copied() as copied:
         (x * 1).sin().sum().backward()
     spillway.step()
-    assert moved.out == 0 == last("failing")["offloadable_bytes"], (moved.out, last("failing"))
+    assert copied.out == 0 == last("failing")["offloadable_bytes"], (copied.out, last("failing"))
     with spillway.CPUOffload(1, tag="failing"):  # what is not open may have something else
         pass
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from cases import case
 from cases.checkpoints import WIDTH, batch
-from cases.measure import Moved, same
+from cases.measure import Copied, same
 
 
 class Layer(nn.Module):
@@ -97,7 +97,7 @@ def has_the_plain_gradients(how):
             assert operators > 0  # all of them in the compiler's hands
             for offload in (False, True):
                 wrap = functools.partial(spillway.checkpoint_wrapper, offload_to_cpu=offload)
-                with Moved() as moved:
+                with Copied() as copied:
                     found, runs, operators = trained(how, wrap, count, input_gradient, rows)
                 assert same(found, expected), (count, input_gradient, offload)
                 if how is inside:
@@ -105,7 +105,7 @@ def has_the_plain_gradients(how):
                 else:
                     assert runs == [6] * count, runs  # each layer twice in each step, in Python
                 if how is not function_outside:
-                    assert (moved.out > 0) == offload, moved.out
+                    assert (copied.out > 0) == offload, copied.out
 
 
 for how in (outside, function_outside, before_wrapping, after_wrapping, inside):

@@ -6,7 +6,7 @@ import torch
 
 from cases import case
 from cases.checkpoints import WIDTH, batch, blocks, wrapped
-from cases.measure import Moved, same
+from cases.measure import Copied, same
 
 SIZE = 16 * WIDTH * 4
 
@@ -65,10 +65,10 @@ def the_peak_falls_from_plain_to_checkpointed_to_offloaded_to_the_byte():
             spillway.step()
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
-            with Moved() as moved:
+            with Copied() as copied:
                 step()
             found = torch.cuda.max_memory_allocated() - before
-        return found, moved.out
+        return found, copied.out
 
     def offloaded(function, y):
         return spillway.checkpoint(function, y, offload_to_cpu=True)
@@ -87,9 +87,9 @@ def the_peak_falls_from_plain_to_checkpointed_to_offloaded_to_the_byte():
 def a_graph_can_be_used_again_and_each_time_leaves_nothing():
     net = wrapped(blocks(dropout=0.0), offload_to_cpu=True)
     x = batch().requires_grad_()
-    with Moved() as moved:
+    with Copied() as copied:
         y = net(x).square().sum()
-    assert moved.out > 0
+    assert copied.out > 0
     seen, held = [], []
     for _ in range(3):
         net.zero_grad(set_to_none=False)

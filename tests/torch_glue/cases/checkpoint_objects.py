@@ -13,7 +13,7 @@ from torch import nn
 
 from cases import case
 from cases.checkpoints import WIDTH, Block, batch, blocks, wrapped
-from cases.measure import Moved, same
+from cases.measure import Copied, same
 
 
 @case
@@ -36,9 +36,9 @@ def a_copy_of_a_wrapped_module_runs_with_its_own_parameters():
         one.runs = 0
         spillway.checkpoint_wrapper(one, offload_to_cpu=True)
     for one in (net, counterpart, loaded, copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
-        with Moved() as moved:
+        with Copied() as copied:
             one(batch(rows=24).requires_grad_() * 1).sum().backward()
-        assert one.runs in (2, 4) and moved.out == 24 * WIDTH * 4, (one.runs, moved.out)
+        assert one.runs in (2, 4) and copied.out == 24 * WIDTH * 4, (one.runs, copied.out)
     for one in (counterpart, loaded):
         assert isinstance(one, Block) and type(one).__name__ == "Block"
         assert list(one.state_dict()) == list(net.state_dict())
@@ -119,9 +119,9 @@ def an_exception_of_either_run_arrives_as_itself():
         except Mine:
             pass
         assert not spillway.compat.is_checkpointing() and not spillway.compat.is_recomputing()
-        with Moved() as moved:
+        with Copied() as copied:
             (batch().requires_grad_() * 2).sigmoid().sum().backward()
-        assert moved.out == 0
+        assert copied.out == 0
 
 
 @case
@@ -131,11 +131,11 @@ def nothing_is_held_without_the_collector_of_cycles():
         net = wrapped(blocks(), offload_to_cpu=True)
         x = batch().requires_grad_() * 1
         seen = weakref.ref(x)
-        with Moved() as moved:
+        with Copied() as copied:
             y = net(x).sum()
         y.backward()
         del x, y
-        assert seen() is None and moved.out > 0
+        assert seen() is None and copied.out > 0
         alive = weakref.ref(net[0])
         del net
         assert alive() is None
@@ -165,6 +165,6 @@ def a_saved_view_of_what_was_fetched_keeps_its_values():
         return [x.grad]
 
     plain = run(lambda function, y: function(y))
-    with Moved() as moved:
+    with Copied() as copied:
         found = run(lambda function, y: spillway.checkpoint(function, y, offload_to_cpu=True))
-    assert same(found, plain) and moved.out > 0 and moved.back > 0
+    assert same(found, plain) and copied.out > 0 and copied.back > 0

@@ -9,7 +9,7 @@ from torch import nn
 
 from cases import case
 from cases.checkpoints import WIDTH, batch
-from cases.measure import Moved, same
+from cases.measure import Copied, same
 
 
 def layer():
@@ -112,9 +112,9 @@ def parameters_that_are_arguments_are_kept():
 
     plain = gradients(lambda function, *arguments: function(*arguments))
     assert same(gradients(spillway.checkpoint), plain)
-    with Moved() as moved:
+    with Copied() as copied:
         found = gradients(functools.partial(spillway.checkpoint, offload_to_cpu=True))
-    assert same(found, plain) and moved.out > 0
+    assert same(found, plain) and copied.out > 0
 
 
 class Counted(nn.Module):

@@ -9,7 +9,7 @@ from torch import nn
 
 from cases import case
 from cases.checkpoints import WIDTH, batch, blocks, wrapped
-from cases.measure import Moved, same
+from cases.measure import Copied, same
 
 norms = {}  # a module may be found by a global name, too
 
@@ -51,9 +51,9 @@ def autocast_is_as_it_was_in_the_first_run():
             y.float().sum().backward()  # outside
             return [x.grad, *(p.grad for p in net.parameters())]
 
-        with Moved() as moved:
+        with Copied() as copied:
             found = run(wrapped(blocks(), offload_to_cpu=True))
-        assert same(found, run(blocks())) and moved.out > 0, dtype
+        assert same(found, run(blocks())) and copied.out > 0, dtype
 
 
 @case
@@ -79,9 +79,9 @@ def batch_norm_counts_once_however_often_it_is_wrapped():
     inner = make()
     spillway.checkpoint_wrapper(inner[1])
     outer = spillway.checkpoint_wrapper(spillway.checkpoint_wrapper(inner), offload_to_cpu=True)
-    with Moved() as moved:
+    with Copied() as copied:
         assert same(after(outer), plain) and len(runs) == 6
-    assert moved.out > 0
+    assert copied.out > 0
     once = make()
     assert list(once.state_dict()) == list(outer.state_dict())
 
@@ -160,12 +160,12 @@ def batch_norm_in_a_compiled_module_counts_once():
         net = nn.Sequential(nn.BatchNorm1d(WIDTH), nn.Tanh()).cuda()
         function = find(torch.compile(net, backend="aot_eager"))
         x = batch(rows=rows).requires_grad_()
-        with Moved() as moved:
+        with Copied() as copied:
             y = spillway.checkpoint(function, x=x * 1, offload_to_cpu=True)
             after = [value.clone() for value in net.state_dict().values()]
             y.sum().backward()
         assert same(net.state_dict().values(), after), find
-        assert net[0].num_batches_tracked == 1 and moved.out > 0
+        assert net[0].num_batches_tracked == 1 and copied.out > 0
 
 
 @case
@@ -183,9 +183,9 @@ def layers_in_half_precision_have_the_plain_state_after_a_step():
                 optimizer.step()
                 return list(net.state_dict().values())
 
-            with Moved() as moved:
+            with Copied() as copied:
                 found = after(True)
-            assert same(found, after(False)) and moved.out > 0, (norm, dtype)
+            assert same(found, after(False)) and copied.out > 0, (norm, dtype)
 
 
 @case

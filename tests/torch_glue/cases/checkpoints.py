@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from cases import case
-from cases.measure import Moved, gradients_of_gradients, residency, same
+from cases.measure import Copied, gradients_of_gradients, residency, same
 
 WIDTH = 64
 
@@ -56,11 +56,11 @@ def wrapped(net, **options):
 def a_wrapped_module_has_the_gradients_of_the_plain_one():
     for offload in (False, True):
         net = wrapped(blocks(), offload_to_cpu=offload)
-        with Moved() as moved:
+        with Copied() as copied:
             assert same(gradients(net, batch()), gradients(blocks(), batch())), offload
         assert [block.runs for block in net] == [2, 2, 2]
         # The first input is a leaf that wants its gradient, which something holds for sure.
-        assert moved.out == (2 * 16 * WIDTH * 4 if offload else 0), moved.out
+        assert copied.out == (2 * 16 * WIDTH * 4 if offload else 0), copied.out
 
 
 @case
@@ -99,9 +99,9 @@ def arguments_of_any_shape_reach_the_function_again():
 
     plain = run(lambda function, *args, **kwargs: function(*args, **kwargs))
     assert same(run(spillway.checkpoint), plain)
-    with Moved() as moved:
+    with Copied() as copied:
         assert same(run(lambda *a, **k: spillway.checkpoint(*a, offload_to_cpu=True, **k)), plain)
-    assert moved.out > 0
+    assert copied.out > 0
 
 
 @case
@@ -114,9 +114,9 @@ def results_that_are_no_tensors_are_passed_on():
 def any_false_value_leaves_the_arguments_on_the_device():
     for value in (False, None, 0, {}, (), ""):
         net = wrapped(blocks(1), offload_to_cpu=value)
-        with Moved() as moved:
+        with Copied() as copied:
             assert same(gradients(net, batch()), gradients(blocks(1), batch())), value
-        assert moved.out == 0, value
+        assert copied.out == 0, value
     for value in ("yes", 1, {"offload": True}):
         try:
             spillway.checkpoint_wrapper(nn.Linear(2, 2), value)
@@ -129,11 +129,11 @@ def any_false_value_leaves_the_arguments_on_the_device():
 def a_module_trains_whose_inputs_need_no_gradient():
     net = spillway.checkpoint_wrapper(blocks(1)[0], offload_to_cpu=True)
     plain = blocks(1)[0]
-    with Moved() as moved:
+    with Copied() as copied:
         for one in (net, plain):
             torch.manual_seed(9)
             one(batch()).sum().backward()
-    assert moved.out > 0
+    assert copied.out > 0
     assert same([p.grad for p in net.parameters()], [p.grad for p in plain.parameters()])
 
 
@@ -147,10 +147,10 @@ def gradients_flow_through_a_frozen_module():
             parameter.requires_grad_(False)
         x = batch().requires_grad_()
         torch.manual_seed(9)
-        with Moved() as moved:
+        with Copied() as copied:
             net(x).sum().backward()
         assert net[1].a.weight.grad is None
-        assert [block.runs for block in net] == [1 + wrap] * 3 and (moved.out > 0) == wrap
+        assert [block.runs for block in net] == [1 + wrap] * 3 and (copied.out > 0) == wrap
         return [x.grad, *(p.grad for p in net[0].parameters())]
 
     assert same(run(True), run(False))
@@ -171,10 +171,10 @@ def nothing_is_run_again_that_needs_no_gradient():
 @case
 def checkpointing_can_be_switched_off():
     net = wrapped(blocks(), offload_to_cpu=True)
-    with Moved() as moved, spillway.compat.disable_checkpointing():
+    with Copied() as copied, spillway.compat.disable_checkpointing():
         found = gradients(net, batch())
     assert same(found, gradients(blocks(), batch()))
-    assert [block.runs for block in net] == [1, 1, 1] and moved.out == 0
+    assert [block.runs for block in net] == [1, 1, 1] and copied.out == 0
 
 
 @case
@@ -221,9 +221,9 @@ def nested_checkpoints_have_the_plain_gradients():
         return [x.grad, *(p.grad.clone() for p in net.parameters())]
 
     assert same(run(spillway.checkpoint), run(None))
-    with Moved() as moved:
+    with Copied() as copied:
         assert same(run(lambda f, x: spillway.checkpoint(f, x, offload_to_cpu=True)), run(None))
-    assert moved.out > 0
+    assert copied.out > 0
 
 
 @case
@@ -256,10 +256,10 @@ def checkpoints_and_regions_nest_either_way():
         net.zero_grad()
         x = batch().requires_grad_()
         torch.manual_seed(9)
-        with Moved() as moved:
+        with Copied() as copied:
             function(x).square().sum().backward()
         assert same([p.grad for p in net.parameters()] + [x.grad], plain), function
-        assert (moved.out > 0) == (function is not torchs), function
+        assert (copied.out > 0) == (function is not torchs), function
 
 
 @case
@@ -269,17 +269,17 @@ def regions_inside_move_nothing_in_the_second_run():
             y = (x * 1).sigmoid()
         return (y * 1).tanh()
 
-    with Moved() as moved:
+    with Copied() as copied:
         spillway.checkpoint(function, batch().requires_grad_()).sum().backward()
-    assert moved.out == 16 * WIDTH * 4
+    assert copied.out == 16 * WIDTH * 4
 
 
 @case
 def gradients_of_gradients_are_the_plain_ones():
     net, plain = wrapped(blocks(dropout=0.0), offload_to_cpu=True), blocks(dropout=0.0)
-    with Moved() as moved:
+    with Copied() as copied:
         found = gradients_of_gradients(net, batch().requires_grad_())
-    assert moved.out > 0 and same(found, gradients_of_gradients(plain, batch().requires_grad_()))
+    assert copied.out > 0 and same(found, gradients_of_gradients(plain, batch().requires_grad_()))
 
 
 @case
@@ -306,10 +306,10 @@ def threads_run_their_checkpoints_at_the_same_time():
     inputs = {seed: batch(seed) for seed in range(4)}
     threads = [threading.Thread(target=train, args=(seed,)) for seed in range(4)]
     torch.cuda.synchronize()
-    with Moved() as moved:
+    with Copied() as copied:
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     torch.cuda.synchronize()
-    assert all(same(found[seed], expected[seed]) for seed in range(4)) and moved.out > 0
+    assert all(same(found[seed], expected[seed]) for seed in range(4)) and copied.out > 0

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from cases import case
-from cases.measure import Moved, same_bits
+from cases.measure import Copied, same_bits
 
 
 class Model(nn.Module):
@@ -39,11 +39,11 @@ def gradients(model, region, steps=3):
 
 def a_compiled_part_inside_a_region(backend):
     torch._dynamo.reset()
-    with Moved() as plainly:
+    with Copied() as plainly:
         expected = gradients(Model(backend).cuda(), spillway.compat.NoOpManager())
-    with Moved() as moved:
+    with Copied() as copied:
         found = gradients(Model(backend).cuda(), spillway.CPUOffload(1, tag=f"compiled {backend}"))
-    assert plainly.out == 0 < moved.back
+    assert plainly.out == 0 < copied.back
     assert all(map(same_bits, found, expected))
     last = spillway.stats()["tags"][f"compiled {backend}"]["last"]
     # The results of four activations, two of them inside the compiled part.
@@ -68,6 +68,6 @@ def a_region_inside_a_compiled_function_is_left_to_the_compiler():
 
     x = torch.randn(64, 64, device="cuda")
     expected = torch.autograd.grad(layer(x).sigmoid().sum(), layer.weight)[0]
-    with Moved() as moved:
+    with Copied() as copied:
         assert same_bits(torch.autograd.grad(compiled(x), layer.weight)[0], expected)
-    assert moved.out > 0
+    assert copied.out > 0

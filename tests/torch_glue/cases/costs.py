@@ -7,7 +7,7 @@ import spillway
 import torch
 
 from cases import case
-from cases.measure import Moved, save
+from cases.measure import Copied, save
 
 TENSORS = 50
 NBYTES = 4096 * 4
@@ -39,13 +39,13 @@ def asked(region):
     for _ in range(3):
         torch.cuda.synchronize()
         before = calls()
-        with Moved() as moved:
+        with Copied() as copied:
             with region:
                 graphs = [save([], torch.empty(NBYTES // 4, device="cuda")) for _ in range(TENSORS)]
             while graphs:
                 graphs.pop().backward()
         after = calls()
-    return {kind: after[kind] - before[kind] for kind in before}, moved
+    return {kind: after[kind] - before[kind] for kind in before}, copied
 
 
 @case
@@ -55,22 +55,22 @@ def a_tensor_that_stays_asks_the_driver_for_nothing():
         spillway.CPUOffload(0, tag="costs, ratio 0"),
         spillway.compat.OffloadActivations(min_offload_size=NBYTES + 1),
     ):
-        found, moved = asked(region)
-        assert found == plain and moved.out == 0, (found, plain)
-    found, moved = asked(spillway.CPUOffload(1, tag="costs, ratio 1"))
-    assert moved.out == TENSORS * NBYTES and (found != plain or not plain)
+        found, copied = asked(region)
+        assert found == plain and copied.out == 0, (found, plain)
+    found, copied = asked(spillway.CPUOffload(1, tag="costs, ratio 1"))
+    assert copied.out == TENSORS * NBYTES and (found != plain or not plain)
 
 
 @case
 def a_tensor_that_moves_costs_one_copy_each_way_and_few_calls():
     plain, _ = asked(spillway.compat.NoOpManager())
-    found, moved = asked(spillway.CPUOffload(1, tag="costs, moved"))
-    assert (moved.out, moved.stashes) == (TENSORS * NBYTES, TENSORS)
-    assert moved.back <= moved.out and moved.fetches <= TENSORS
+    found, copied = asked(spillway.CPUOffload(1, tag="costs, offloaded"))
+    assert (copied.out, copied.stashes) == (TENSORS * NBYTES, TENSORS)
+    assert copied.back <= copied.out and copied.fetches <= TENSORS
     more = {kind: found[kind] - plain[kind] for kind in found}
     if not more:
         return
-    assert more["copies"] == moved.stashes + moved.fetches
+    assert more["copies"] == copied.stashes + copied.fetches
     # Each way one fence before the copy and one after it, and who waits for them.
     assert more["records"] <= 4 * TENSORS and more["waits"] <= 5 * TENSORS, more
     assert more["host waits"] == 0 and more["made"] <= 2, more

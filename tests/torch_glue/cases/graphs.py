@@ -7,7 +7,7 @@ import spillway
 import torch
 
 from cases import case
-from cases.measure import Moved, an_edit_is_noticed, residency, same_bits, save
+from cases.measure import Copied, an_edit_is_noticed, residency, same_bits, save
 
 
 def build(seed):
@@ -32,13 +32,13 @@ def offloaded(seed):
 
 
 def two_graphs(first, second):
-    with Moved() as moved:
+    with Copied() as copied:
         graphs = [offloaded(1), offloaded(2)]
         for index in (first, second):
             graphs[index][0].backward()
     for index in (0, 1):
         assert same_bits(graphs[index][1].grad, plain_gradient(index + 1))
-    assert moved.out > 0 and moved.back > 0
+    assert copied.out > 0 and copied.back > 0
 
 
 @case
@@ -57,7 +57,7 @@ def a_dropped_graph_gives_device_and_host_bytes_back():
     torch.cuda.synchronize()
     spillway.step()
     device, host = torch.cuda.memory_allocated(), residency()["on_host_bytes"]
-    with Moved() as moved:
+    with Copied() as copied:
         loss, x = offloaded(3)
         assert residency()["on_host_bytes"] > host
         del loss, x
@@ -66,7 +66,7 @@ def a_dropped_graph_gives_device_and_host_bytes_back():
     torch.cuda.synchronize()
     spillway.step()
     assert torch.cuda.memory_allocated() == device
-    assert moved.out > 0 and moved.back == 0
+    assert copied.out > 0 and copied.back == 0
 
 
 @case
@@ -96,14 +96,14 @@ def a_graph_whose_backward_stops_half_way_gives_everything_back():
 @case
 def a_retained_graph_goes_backward_twice():
     expected = plain_gradient(4)
-    with Moved() as moved:
+    with Copied() as copied:
         loss, x = offloaded(4)
         loss.backward(retain_graph=True)
         once = x.grad.clone()
         x.grad = None
         loss.backward()
     assert same_bits(once, expected) and same_bits(x.grad, expected)
-    assert moved.back == 2 * moved.out > 0
+    assert copied.back == 2 * copied.out > 0
 
 
 @case
@@ -118,18 +118,18 @@ def the_gradient_of_a_gradient_equals_plain():
         penalty.backward()
         return gradient.detach(), x.grad
 
-    with Moved() as moved:
+    with Copied() as copied:
         ours = twice(1)
-    assert moved.out > 0 and moved.back > 0
+    assert copied.out > 0 and copied.back > 0
     assert all(same_bits(a, b) for a, b in zip(ours, twice(0), strict=True))
 
 
 def edit_raises(ratio):
-    with spillway.CPUOffload(ratio, tag=f"edit {ratio}"), Moved() as moved:
+    with spillway.CPUOffload(ratio, tag=f"edit {ratio}"), Copied() as copied:
         x = torch.randn(64, 64, device="cuda", requires_grad=True)
         y = (x * 2).sigmoid()
         loss = y.sum()
-    assert (moved.out > 0) == (ratio > 0)
+    assert (copied.out > 0) == (ratio > 0)
     torch.cuda.synchronize()  # an edit that autograd forbids may overtake the copy
     with torch.no_grad():
         y.add_(1)
@@ -161,7 +161,7 @@ def an_output_saved_by_its_own_node_does_not_leak():
 @case
 def a_storage_saved_again_after_an_edit_is_fetched_as_it_was_then():
     first, second = [], []
-    with spillway.CPUOffload(1, tag="edited"), Moved() as moved:
+    with spillway.CPUOffload(1, tag="edited"), Copied() as copied:
         t = torch.full((1024,), 1.0, device="cuda")
         a = save(first, t)
         torch.cuda.synchronize()
@@ -170,9 +170,9 @@ def a_storage_saved_again_after_an_edit_is_fetched_as_it_was_then():
         del t
     torch.cuda.synchronize()
     spillway.step()  # over PyTorch's allocator the source ends here
-    with Moved() as returned:
+    with Copied() as returned:
         b.backward()
-    assert moved.out == 2 * 1024 * 4 and returned.back > 0  # each as it was when it was saved
+    assert copied.out == 2 * 1024 * 4 and returned.back > 0  # each as it was when it was saved
     assert torch.equal(second[0], torch.full((1024,), 2.0, device="cuda"))
     with an_edit_is_noticed():
         a.backward()
@@ -181,7 +181,7 @@ def a_storage_saved_again_after_an_edit_is_fetched_as_it_was_then():
 @case
 def parts_of_a_storage_with_counters_of_their_own_are_fetched_as_last_saved():
     seen = []
-    with spillway.CPUOffload(1, tag="chunks"), Moved() as moved:
+    with spillway.CPUOffload(1, tag="chunks"), Copied() as copied:
         whole = torch.zeros(2048, device="cuda")
         left, right = whole.unsafe_chunk(2)
         left.fill_(1)
@@ -193,5 +193,5 @@ def parts_of_a_storage_with_counters_of_their_own_are_fetched_as_last_saved():
     torch.cuda.synchronize()
     spillway.step()
     (a + b).backward()
-    assert moved.out > 0
+    assert copied.out > 0
     assert sorted(t.unique().tolist() for t in seen) == [[1.0], [2.0]]

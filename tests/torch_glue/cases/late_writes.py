@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from cases import case
-from cases.measure import Moved, same_bits
+from cases.measure import Copied, same_bits
 
 COUNT = 1 << 14
 
@@ -38,9 +38,9 @@ def inside(region, function):
 def in_each_way(function):
     """Has plain's gradient in regions, recomputed, and at the end of checkpoints."""
     plain = gradient(function)
-    with Moved() as moved:
+    with Copied() as copied:
         assert same_bits(gradient(inside(offloaded, function)), plain)
-    assert moved.out > 0
+    assert copied.out > 0
     ways = [
         inside(lambda: spillway.CPUOffload(1.0, tag="late"), function),
         inside(spillway.recompute, function),
@@ -78,9 +78,9 @@ def noise_that_the_caller_gives_is_saved_after_it_is_written():
 
 @case
 def the_noise_of_rrelu_moves_with_the_rest():
-    with Moved() as moved:
+    with Copied() as copied:
         gradient(inside(offloaded, lambda x: F.rrelu(x, training=True)))
-    assert moved.out == 2 * COUNT * 4, moved.out  # what it was given, and its noise
+    assert copied.out == 2 * COUNT * 4, copied.out  # what it was given, and its noise
 
 
 @case

@@ -5,13 +5,13 @@ import spillway
 import torch
 
 from cases import case
-from cases.measure import Moved, save
+from cases.measure import Copied, save
 
 
 def is_fetched(make):
     """`make` gives a tensor that nothing else references."""
     seen = []
-    with spillway.CPUOffload(1, tag="layouts"), Moved() as moved:
+    with spillway.CPUOffload(1, tag="layouts"), Copied() as copied:
         tensor = make()
         graph = save(seen, tensor)
         keys = ("shape", "dtype")
@@ -23,10 +23,10 @@ def is_fetched(make):
         del tensor
     torch.cuda.synchronize()
     spillway.step()  # over PyTorch's allocator the source ends here
-    with Moved() as returned:
+    with Copied() as returned:
         graph.backward()
     (back,) = seen
-    assert moved.out > 0 and returned.back == moved.out
+    assert copied.out > 0 and returned.back == copied.out
     assert expected == [getattr(back, k) for k in keys]
     assert facts == [back.stride(), back.data_ptr() % 512]
     assert back.untyped_storage().nbytes() <= whole
@@ -62,14 +62,14 @@ def overlapping_windows_are_fetched():
 @case
 def a_tensor_without_elements_and_one_without_dimensions_are_fetched():
     seen = []
-    with spillway.compat.OffloadActivations(min_offload_size=1), Moved() as moved:
+    with spillway.compat.OffloadActivations(min_offload_size=1), Copied() as copied:
         graph = save(seen, torch.empty(0, 64, device="cuda"), torch.tensor(3.0, device="cuda"))
     torch.cuda.synchronize()
     spillway.step()
     graph.backward()
     empty, scalar = seen
     assert (empty.shape, empty.stride(), empty.device.type) == ((0, 64), (64, 1), "cuda")
-    assert scalar.shape == () and scalar.item() == 3 and moved.out == 4
+    assert scalar.shape == () and scalar.item() == 3 and copied.out == 4
 
 
 @case
@@ -100,16 +100,16 @@ def a_negative_view_is_fetched():
 @case
 def a_view_and_its_base_share_one_host_copy_and_one_fetch():
     seen = []
-    with spillway.CPUOffload(1, tag="views"), Moved() as moved:
+    with spillway.CPUOffload(1, tag="views"), Copied() as copied:
         base = torch.randn(64, 64, device="cuda")
         graph = save(seen, base, base[3:9].t(), base)
         expected = base.cpu()
         del base
     torch.cuda.synchronize()
     spillway.step()
-    with Moved() as returned:
+    with Copied() as returned:
         graph.backward()
-    assert moved.stashes == 1 and moved.out == 64 * 64 * 4
+    assert copied.stashes == 1 and copied.out == 64 * 64 * 4
     assert returned.fetches == 1 and returned.back == 64 * 64 * 4
     assert torch.equal(seen[0].cpu(), expected) and torch.equal(seen[1].cpu(), expected[3:9].t())
     assert len({t.untyped_storage().data_ptr() for t in seen}) == 1
@@ -119,9 +119,9 @@ def a_view_and_its_base_share_one_host_copy_and_one_fetch():
 def a_parameter_stays_whether_saved_as_it_is_or_transposed():
     parameter = torch.nn.Parameter(torch.randn(64, 64, device="cuda"))
     seen = []
-    with spillway.CPUOffload(1, tag="parameter"), Moved() as moved:
+    with spillway.CPUOffload(1, tag="parameter"), Copied() as copied:
         graph = save(seen, parameter, parameter.t(), torch.randn(32, 64, device="cuda"))
-    assert moved.out == 32 * 64 * 4  # what is no parameter
+    assert copied.out == 32 * 64 * 4  # what is no parameter
     graph.backward()
     assert seen[0].data_ptr() == seen[1].data_ptr() == parameter.data_ptr()
 
@@ -129,7 +129,7 @@ def a_parameter_stays_whether_saved_as_it_is_or_transposed():
 @case
 def a_storage_that_grew_between_two_saves_is_fetched_as_it_was_last():
     seen = []
-    with spillway.CPUOffload(1, tag="grown"), Moved() as moved:
+    with spillway.CPUOffload(1, tag="grown"), Copied() as copied:
         tensor = torch.randn(4096, device="cuda")
         first = save([], tensor)
         torch.cuda.synchronize()
@@ -140,6 +140,6 @@ def a_storage_that_grew_between_two_saves_is_fetched_as_it_was_last():
     torch.cuda.synchronize()
     spillway.step()
     graph.backward()
-    assert moved.out == 4 * (4096 + (1 << 16))
+    assert copied.out == 4 * (4096 + (1 << 16))
     assert torch.equal(seen[0].cpu(), values)
     del first

@@ -13,7 +13,7 @@ from spillway.compat import torchtune, trl
 from torch import nn
 
 from cases import case
-from cases.measure import Moved, residency, same
+from cases.measure import Copied, residency, same
 
 WIDTH = 64
 
@@ -43,13 +43,13 @@ def batch(rows=32):
 
 
 def gradients(net, manager, rows=32):
-    """The gradients of one step, and the bytes that moved."""
+    """The gradients of one step, and the copied bytes."""
     net.zero_grad()
-    with Moved() as moved:
+    with Copied() as copied:
         with manager:
             loss = net(batch(rows)).square().sum()
         loss.backward()
-    return [p.grad.clone() for p in net.parameters()], moved
+    return [p.grad.clone() for p in net.parameters()], copied
 
 
 def plain(head="lm_head"):
@@ -83,16 +83,16 @@ def peak(stash):
 def everything_moves_but_what_the_head_saves():
     for head in ("lm_head", "output", "score", "classifier", "head", "embed_out"):
         net = model(head)
-        found, moved = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
-        assert moved.out == WITHOUT_HEAD, (head, moved.out, WITHOUT_HEAD)
+        found, copied = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
+        assert copied.out == WITHOUT_HEAD, (head, copied.out, WITHOUT_HEAD)
         assert same(found, plain(head)[0])
 
 
 @case
 def without_a_managed_head_everything_moves():
     net = model()
-    found, moved = gradients(net, spillway.compat.OffloadActivations())
-    assert moved.out == WITH_HEAD, (moved.out, WITH_HEAD)
+    found, copied = gradients(net, spillway.compat.OffloadActivations())
+    assert copied.out == WITH_HEAD, (copied.out, WITH_HEAD)
     assert same(found, plain()[0])
 
 
@@ -111,16 +111,16 @@ def the_head_of_a_wrapped_model_is_found():
 
     for wrap in (nn.DataParallel, Adapter, lambda net: nn.DataParallel(Adapter(net))):
         net = wrap(model())
-        found, moved = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
-        assert moved.out == WITHOUT_HEAD and same(found, plain()[0])
+        found, copied = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
+        assert copied.out == WITHOUT_HEAD and same(found, plain()[0])
 
 
 @case
 def a_head_that_the_model_names_itself_is_found():
     net = model("final")
     net.get_output_embeddings = lambda: net.final
-    _, moved = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
-    assert moved.out == WITHOUT_HEAD
+    _, copied = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
+    assert copied.out == WITHOUT_HEAD
 
 
 @case
@@ -130,11 +130,11 @@ def a_part_that_is_called_module_is_no_wrapper():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         manager = spillway.compat.get_act_offloading_ctx_manager(net)
-    with Moved() as moved:
+    with Copied() as copied:
         with manager:
             loss = net(batch()).square().sum()
         loss.backward()
-    assert moved.out == WITHOUT_HEAD
+    assert copied.out == WITHOUT_HEAD
 
 
 @case
@@ -150,8 +150,8 @@ def a_model_that_cannot_name_its_head_is_searched():
 
     net = model()
     net.get_output_embeddings = raises
-    _, moved = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
-    assert moved.out == WITHOUT_HEAD
+    _, copied = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
+    assert copied.out == WITHOUT_HEAD
 
 
 @case
@@ -175,8 +175,8 @@ def a_second_manager_changes_nothing_in_the_model():
     net = model()
     spillway.compat.get_act_offloading_ctx_manager(net)
     hooks = len(net.lm_head._forward_hooks)
-    _, moved = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
-    assert len(net.lm_head._forward_hooks) == hooks == 1 and moved.out == WITHOUT_HEAD
+    _, copied = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
+    assert len(net.lm_head._forward_hooks) == hooks == 1 and copied.out == WITHOUT_HEAD
 
 
 @case
@@ -198,8 +198,8 @@ def a_model_without_a_head_is_warned_about_once_and_only_then():
 def a_module_can_be_kept_on_the_device():
     net = model("unheard_of")
     spillway.memory.keep_on_device(net.unheard_of, net.blocks[0])
-    found, moved = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net, warn_if_no_head=False))
-    assert moved.out == WITHOUT_HEAD - 2 * ACTIVATION
+    found, copied = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net, warn_if_no_head=False))
+    assert copied.out == WITHOUT_HEAD - 2 * ACTIVATION
     assert same(found, plain("unheard_of")[0])
 
 
@@ -214,7 +214,7 @@ def a_head_that_raises_leaves_nothing_behind():
     except TypeError:
         pass
     # The head's own region has ended, too, before the one around it.
-    with manager, Moved() as moved:
+    with manager, Copied() as copied:
         try:
             net(batch())
             raise AssertionError("it was to raise")
@@ -222,7 +222,7 @@ def a_head_that_raises_leaves_nothing_behind():
             net.lm_head[1].forward = good
         before = residency()["stashed_bytes"]
         (batch().requires_grad_() * 2).tanh().sum().backward()
-    assert moved.out > 0 and residency()["stashed_bytes"] - before == ACTIVATION
+    assert copied.out > 0 and residency()["stashed_bytes"] - before == ACTIVATION
     assert gradients(net, manager)[1].out == WITHOUT_HEAD
 
 
@@ -237,11 +237,11 @@ def not_enabled_is_a_manager_that_moves_nothing():
 @case
 def a_no_op_manager_inside_keeps_its_part():
     inputs = torch.randn(32, WIDTH, device="cuda", requires_grad=True)
-    with Moved() as moved, spillway.compat.OffloadActivations():
+    with Copied() as copied, spillway.compat.OffloadActivations():
         with spillway.compat.NoOpManager():
             inner = (inputs * 2).sigmoid()
         (inner * 2).tanh().sum().backward()
-    assert moved.out == ACTIVATION  # tanh's result; sigmoid's stays
+    assert copied.out == ACTIVATION  # tanh's result; sigmoid's stays
 
 
 @case
@@ -252,32 +252,32 @@ def the_managers_decorate_functions():
     def forward(x):
         return net(x)
 
-    with Moved() as moved:
+    with Copied() as copied:
         forward(batch()).sum().backward()
-    assert moved.out == WITH_HEAD - 32 * 8 * 4  # a sum saves nothing
+    assert copied.out == WITH_HEAD - 32 * 8 * 4  # a sum saves nothing
 
 
 @case
 def the_smallest_size_is_in_bytes_and_counts():
     net = model()
     for least, expected in ((ACTIVATION, WITH_HEAD - 32 * 8 * 4), (ACTIVATION + 1, 0), (0, WITH_HEAD)):
-        _, moved = gradients(net, spillway.compat.OffloadActivations(min_offload_size=least))
-        assert moved.out == expected, (least, moved.out)
+        _, copied = gradients(net, spillway.compat.OffloadActivations(min_offload_size=least))
+        assert copied.out == expected, (least, copied.out)
 
 
 @case
 def pinned_memory_or_not_moves_the_same_bytes_and_gives_the_same_results():
     for pinned in (True, False):
         manager = spillway.compat.OffloadActivations(use_pin_memory=pinned)
-        found, moved = gradients(model(), manager)
+        found, copied = gradients(model(), manager)
         assert manager.use_pin_memory is pinned
-        assert moved.out == WITH_HEAD and moved.back > 0 and same(found, plain()[0]), pinned
+        assert copied.out == WITH_HEAD and copied.back > 0 and same(found, plain()[0]), pinned
 
 
 @case
 def without_streams_the_results_are_the_same():
-    found, moved = gradients(model(), spillway.compat.OffloadActivations(use_streams=False))
-    assert moved.out == WITH_HEAD and moved.back > 0 and same(found, plain()[0])
+    found, copied = gradients(model(), spillway.compat.OffloadActivations(use_streams=False))
+    assert copied.out == WITH_HEAD and copied.back > 0 and same(found, plain()[0])
 
 
 @case
@@ -296,17 +296,17 @@ def several_forward_passes_may_come_before_their_backward_passes():
         first = net(a).square().sum()
     with manager:
         second = net(b).square().sum()
-    with Moved() as moved:
+    with Copied() as copied:
         assert same(total(first, second), expected)
-    assert moved.back > WITH_HEAD
+    assert copied.back > WITH_HEAD
 
 
 @case
 def the_backward_pass_may_run_inside():
     net = model()
-    with Moved() as moved, spillway.compat.OffloadActivations():
+    with Copied() as copied, spillway.compat.OffloadActivations():
         net(batch()).square().sum().backward()
-    assert moved.out == WITH_HEAD and moved.back > 0
+    assert copied.out == WITH_HEAD and copied.back > 0
     assert same([p.grad for p in net.parameters()], plain()[0])
 
 
@@ -315,11 +315,11 @@ def a_branch_that_is_never_used_leaves_nothing():
     net, manager = model(), spillway.compat.OffloadActivations(min_offload_size=1)
     for _ in range(3):
         with manager:
-            with Moved() as moved:
+            with Copied() as copied:
                 used = net(torch.randn(4, WIDTH, device="cuda"))
-            with Moved() as of_unused:
+            with Copied() as of_unused:
                 _unused = net(torch.randn(4, WIDTH, device="cuda"))
-        assert moved.out > 0 and of_unused.out > 0
+        assert copied.out > 0 and of_unused.out > 0
         assert residency()["on_host_bytes"] >= of_unused.out
         used.sum().backward()
         del used, _unused
@@ -356,13 +356,13 @@ def a_trainer_class_gets_it_from_the_mixin():
         pass
 
     net = model()
-    with Moved() as moved:
+    with Copied() as copied:
         Offloading(net).training_step(batch())
-    assert moved.out == WITHOUT_HEAD and same([p.grad for p in net.parameters()], plain()[0])
+    assert copied.out == WITHOUT_HEAD and same([p.grad for p in net.parameters()], plain()[0])
     Arguments.activation_offloading = False
-    with Moved() as moved:
+    with Copied() as copied:
         Offloading(net).training_step(batch())
-    assert moved.out == 0
+    assert copied.out == 0
 
 
 @case
@@ -383,9 +383,9 @@ def the_mixin_replaces_a_trainers_own_offloading():
         pass
 
     net = model()
-    with Moved() as moved:
+    with Copied() as copied:
         Offloading(net).training_step(batch())
-    assert moved.out > 0  # of the inner hooks Spillway counts nothing
+    assert copied.out > 0  # of the inner hooks Spillway counts nothing
     assert same([p.grad for p in net.parameters()], plain()[0])
 
 

@@ -39,7 +39,7 @@ def last(tag=""):
     return spillway.stats()["tags"][tag]["last"]
 
 
-class Moved:
+class Copied:
     """Counts the bytes copied between entry and exit."""
 
     def __enter__(self):

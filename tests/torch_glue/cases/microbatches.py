@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cases import case
-from cases.measure import Moved, residency, same
+from cases.measure import Copied, residency, same
 
 WIDTH = 64
 ROWS = 32
@@ -92,9 +92,9 @@ def training_with_micro_batches_on_the_host_has_the_gradients_of_the_plain_loop(
             micro = spillway.microbatches(activation_loading_horizon=horizon)
             net = network(checkpointed)
             for _ in range(3):
-                with Moved() as moved:
+                with Copied() as copied:
                     assert same(step(net, micro), plain)
-                assert moved.out > 0 and moved.back > 0, (checkpointed, horizon)
+                assert copied.out > 0 and copied.back > 0, (checkpointed, horizon)
 
 
 @case
@@ -118,10 +118,10 @@ def the_first_step_finds_out_what_comes_next_once_its_backward_pass_runs():
 def every_unit_that_has_left_is_fetched_once():
     net, micro = network(), spillway.microbatches(activation_loading_horizon=3)
     step(net, micro)
-    with Moved() as moved:
+    with Copied() as copied:
         step(net, micro)
-    assert (moved.stashes, moved.fetches) == (UNITS, UNITS)
-    assert (moved.out, moved.back) == (UNITS * UNIT, UNITS * UNIT)
+    assert (copied.stashes, copied.fetches) == (UNITS, UNITS)
+    assert (copied.out, copied.back) == (UNITS * UNIT, UNITS * UNIT)
 
 
 def backward_peak(horizon):
@@ -188,13 +188,13 @@ class Heard(logging.Handler):
 
 
 @case
-def with_one_micro_batch_nothing_is_gained_and_it_says_so_once():
+def with_one_micro_batch_nothing_is_gained_and_one_warning_is_given():
     net, micro = network(), spillway.microbatches()
     with Heard() as heard:
         for _ in range(3):
-            with Moved() as moved:
+            with Copied() as copied:
                 step(net, micro, count=1)
-    assert moved.out == 0
+    assert copied.out == 0
     assert len(heard.texts) == 1 and "micro-batches" in heard.texts[0], heard.texts
     with Heard() as heard:
         step(network(), spillway.microbatches())
@@ -205,16 +205,16 @@ def with_one_micro_batch_nothing_is_gained_and_it_says_so_once():
 def a_micro_batch_whose_backward_pass_follows_at_once_stays():
     net, micro = network(), spillway.microbatches(activation_loading_horizon=1)
     step(net, micro, order=reversed)
-    with Moved() as moved:
+    with Copied() as copied:
         step(net, micro, order=reversed)
-    assert moved.stashes == UNITS - LAYERS
+    assert copied.stashes == UNITS - LAYERS
 
 
 @case
 def switched_off_nothing_moves():
-    with Moved() as moved:
+    with Copied() as copied:
         found = step(network(), spillway.microbatches(offload_activations=False))
-    assert same(found, step(network())) and moved.out == 0
+    assert same(found, step(network())) and copied.out == 0
 
 
 @case
@@ -228,10 +228,10 @@ def other_numbers_of_micro_batches_and_orders_are_learnt_again():
         (3, lambda x: [x[1], x[2], x[0]]),
     ):
         for _ in range(2):
-            with Moved() as moved:
+            with Copied() as copied:
                 found = step(net, micro, count=count, order=order)
             assert same(found, step(network(), count=count, order=order)), count
-            assert moved.out > 0
+            assert copied.out > 0
 
 
 @case
@@ -261,12 +261,12 @@ def an_attached_module_runs_one_micro_batch_at_each_call():
                 loss.backward()
         return [p.grad.clone() for p in net.parameters()]
 
-    with Moved() as moved:
+    with Copied() as copied:
         assert same(train(), step(network()))
-    assert moved.stashes == UNITS and micro.stats()["batches"] == BATCHES
-    with Moved() as moved:  # outside a step it is a plain module
+    assert copied.stashes == UNITS and micro.stats()["batches"] == BATCHES
+    with Copied() as copied:  # outside a step it is a plain module
         net(data()[0].cuda() * 1).sum().backward()
-    assert moved.out == 0
+    assert copied.out == 0
 
 
 def two_stages(order, micro=None):
@@ -301,9 +301,9 @@ def two_stages_in_one_process_have_the_plain_gradients_in_the_order_of_each_sche
         one_by_one += [(number - 2, False), (number, True)]
     one_by_one += [(2, False), (3, False)]
     for order in (gpipe, one_by_one):
-        with Moved() as moved:
+        with Copied() as copied:
             found = two_stages(order, spillway.microbatches(activation_loading_horizon=2))
-        assert moved.out > 0 and same(found, two_stages(order)), order
+        assert copied.out > 0 and same(found, two_stages(order)), order
 
 
 @case
@@ -317,9 +317,9 @@ def an_exception_in_a_micro_batch_leaves_nothing_open():
             raise AssertionError("it was to raise")
         except RuntimeError:
             pass
-    with Moved() as moved:
+    with Copied() as copied:
         (data()[0].cuda().requires_grad_() * 2).sigmoid().sum().backward()
-    assert moved.out == 0
+    assert copied.out == 0
     net.zero_grad()
     assert same(step(network(), spillway.microbatches()), step(network()))
 
@@ -388,10 +388,10 @@ def a_horizon_that_is_found_by_trying_is_reported_of_each_step_and_of_the_room_i
     micro._tuner = ObservingTuner()
     torch.empty(kept, dtype=torch.uint8, device="cuda")
     torch.cuda.reset_peak_memory_stats()
-    with Moved() as moved:
+    with Copied() as copied:
         for _ in range(3):
             step(net, micro)
-    assert moved.out > 0
+    assert copied.out > 0
     assert len(observed) == 2, observed  # at the begin of each step, of the one before
     used = torch.cuda.max_memory_allocated()
     room = torch.cuda.mem_get_info()[0] + torch.cuda.memory_reserved() - used

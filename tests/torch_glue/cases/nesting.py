@@ -7,7 +7,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 from cases import case
-from cases.measure import Moved, same_bits
+from cases.measure import Copied, same_bits
 
 
 def work(x):
@@ -32,9 +32,9 @@ def python_hooks_inside_a_region_have_the_saved_tensors():
         ):
             return work(x)
 
-    with Moved() as moved:
+    with Copied() as copied:
         ours = gradient(forward)
-    assert len(packed) >= 2 and moved.out == 0
+    assert len(packed) >= 2 and copied.out == 0
     assert same_bits(ours, gradient(work))
 
 
@@ -49,9 +49,9 @@ def a_region_inside_python_hooks_has_the_saved_tensors():
         ):
             return work(x)
 
-    with Moved() as moved:
+    with Copied() as copied:
         ours = gradient(forward)
-    assert not packed and moved.out > 0
+    assert not packed and copied.out > 0
     assert same_bits(ours, gradient(work))
 
 
@@ -63,9 +63,9 @@ def after_the_inner_hooks_the_region_has_the_saved_tensors_again():
                 y = x * 2
             return y.sigmoid().sum()
 
-    with Moved() as moved:
+    with Copied() as copied:
         gradient(forward)
-    assert moved.out == 64 * 64 * 4
+    assert copied.out == 64 * 64 * 4
 
 
 @case
@@ -74,9 +74,9 @@ def a_checkpoint_inside_a_region_moves_its_inputs_alone():
         with spillway.CPUOffload(1, tag="checkpoint"):
             return checkpoint(work, x * 2, use_reentrant=False)
 
-    with Moved() as moved:
+    with Copied() as copied:
         ours = gradient(forward)
-    assert moved.out == 64 * 64 * 4, moved.out
+    assert copied.out == 64 * 64 * 4, copied.out
     assert same_bits(ours, gradient(lambda x: work(x * 2)))
 
 
@@ -86,9 +86,9 @@ def a_reentrant_checkpoint_inside_a_region_equals_plain():
         with spillway.CPUOffload(1, tag="reentrant"):
             return checkpoint(work, x * 2, use_reentrant=True)
 
-    with Moved() as moved:
+    with Copied() as copied:
         ours = gradient(forward)
-    assert moved.out > 0
+    assert copied.out > 0
     assert same_bits(ours, gradient(lambda x: work(x * 2)))
 
 
@@ -98,10 +98,10 @@ def a_region_inside_a_checkpoint_equals_plain():
         with spillway.CPUOffload(1, tag="recomputed"):
             return work(x)
 
-    with Moved() as moved:
+    with Copied() as copied:
         ours = gradient(lambda x: checkpoint(inner, x * 2, use_reentrant=False))
     # In the second run, which is on the thread that goes backward; in the first PyTorch has them.
-    assert moved.out > 0
+    assert copied.out > 0
     assert same_bits(ours, gradient(lambda x: work(x * 2)))
 
 
@@ -110,9 +110,9 @@ def functorch_gradients_work_inside_a_region():
     x = torch.randn(64, 64, device="cuda")
     with spillway.CPUOffload(1, tag="functorch"):
         ours = torch.func.grad(work)(x)
-        with Moved() as moved:
+        with Copied() as copied:
             gradient(work)
-    assert moved.out > 0  # what functorch wraps stays, and the region is in force
+    assert copied.out > 0  # what functorch wraps stays, and the region is in force
     assert same_bits(ours, torch.func.grad(work)(x))
 
 
@@ -131,8 +131,8 @@ def autocast_training_equals_plain():
         return [p.grad for p in net.parameters()]
 
     for dtype in (torch.bfloat16, torch.float64):
-        with Moved() as moved:
+        with Copied() as copied:
             ours = train(1, dtype)
         # The batch's cast, the other layers' inputs, and what the loss squares: casts of weights stay.
-        assert moved.out == 32 * 64 * (3 * dtype.itemsize + 4), (dtype, moved.out)
+        assert copied.out == 32 * 64 * (3 * dtype.itemsize + 4), (dtype, copied.out)
         assert all(same_bits(a, b) for a, b in zip(ours, train(0, dtype), strict=True))

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from cases import case
-from cases.measure import Moved, last, plenty, same
+from cases.measure import Copied, last, plenty, same
 
 CHANNELS = 512
 
@@ -38,21 +38,21 @@ def step(net, manager, forwards=2):
 def running_statistics_stay_from_the_first_step_on():
     net, plain = network(), network()
     for forwards in (2, 2, 3):
-        with Moved() as moved:
+        with Copied() as copied:
             found = step(net, spillway.CPUOffload(1, tag="statistics"), forwards)
         assert same(found, step(plain, spillway.compat.NoOpManager(), forwards))
         totals = last("statistics")
-        assert moved.out == totals["offloaded_bytes"] == totals["offloadable_bytes"] > 0
+        assert copied.out == totals["offloaded_bytes"] == totals["offloadable_bytes"] > 0
         assert totals["skipped"]["referenced_elsewhere"] == {"storages": 2, "bytes": 2 * CHANNELS * 4}
 
 
 @case
 def running_statistics_stay_within_a_budget():
     expected = step(network(), spillway.compat.NoOpManager())
-    with Moved() as moved:
+    with Copied() as copied:
         found = step(network(), spillway.offload(budget=plenty(), tag="budget for statistics"))
     assert same(found, expected)
-    assert moved.out > 0
+    assert copied.out > 0
     assert last("budget for statistics")["skipped"]["referenced_elsewhere"]["storages"] == 2
 
 
@@ -71,9 +71,9 @@ def running_statistics_stay_while_micro_batches_move():
                 loss.backward()
         return [*(p.grad for p in net.parameters()), *net.buffers()]
 
-    with Moved() as moved:
+    with Copied() as copied:
         found = train(True)
-    assert same(found, train(False)) and moved.out > 0
+    assert same(found, train(False)) and copied.out > 0
 
 
 @case
@@ -82,15 +82,15 @@ def running_statistics_of_another_model_under_the_same_tag_stay():
     with spillway.CPUOffload(1, tag=tag):
         loss = (torch.ones(999, device="cuda", requires_grad=True) * 1).sin().sum()
     loss.backward()
-    with Moved() as moved:
+    with Copied() as copied:
         found = step(network(), spillway.CPUOffload(1, tag=tag))
-    assert same(found, step(network(), spillway.compat.NoOpManager())) and moved.out > 0
+    assert same(found, step(network(), spillway.compat.NoOpManager())) and copied.out > 0
     assert last(tag)["skipped"]["referenced_elsewhere"] == {"storages": 2, "bytes": 2 * CHANNELS * 4}
 
 
 @case
 def running_statistics_of_a_model_that_is_evaluated_stay():
-    with Moved() as moved:
+    with Copied() as copied:
         found = step(network().eval(), spillway.CPUOffload(1, tag="evaluated"))
-    assert same(found, step(network().eval(), spillway.compat.NoOpManager())) and moved.out > 0
+    assert same(found, step(network().eval(), spillway.compat.NoOpManager())) and copied.out > 0
     assert last("evaluated")["skipped"]["referenced_elsewhere"]["storages"] == 2

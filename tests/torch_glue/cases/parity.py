@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from cases import case
-from cases.measure import Moved, same_bits
+from cases.measure import Copied, same_bits
 
 
 def mlp():
@@ -64,12 +64,12 @@ def equal_to_plain(build, batch, ratio):
     from contextlib import nullcontext
 
     plain = train(build, batch, nullcontext)
-    with Moved() as moved:
+    with Copied() as copied:
         offloaded = train(build, batch, lambda: spillway.CPUOffload(ratio))
     assert len(plain) == len(offloaded) > 8
     assert all(same_bits(a, b) for a, b in zip(plain, offloaded, strict=True))
-    assert (moved.out > 0) == (ratio > 0), moved.out
-    assert (moved.back > 0) == (ratio > 0), moved.back
+    assert (copied.out > 0) == (ratio > 0), copied.out
+    assert (copied.back > 0) == (ratio > 0), copied.back
 
 
 for build, batch in ((mlp, rows), (convolutions, pictures), (attention, sequences)):

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from cases import case
-from cases.measure import Moved, same
+from cases.measure import Copied, same
 from cases.parts import WIDTH, batch, change_a_weight_and_expect_the_error, layers, train
 
 
@@ -74,14 +74,14 @@ def checkpoints_and_regions_inside_a_part_have_its_weights_and_hold_no_slot():
 
 @case
 def an_offload_region_inside_a_part_moves_what_it_would_move():
-    def moved(net):
-        with Moved() as traffic:
+    def copied_by(net):
+        with Copied() as traffic:
             net(batch()).square().sum().backward()
         return traffic.out
 
-    wrap = in_region(lambda: spillway.CPUOffload(offload_ratio=1, tag="moved.inside"))
-    plain = moved(wrapped_inside(wrap).cuda())
-    assert plain > 0 and moved(spillway.OffloadModel(wrapped_inside(wrap), "cuda")) == plain
+    wrap = in_region(lambda: spillway.CPUOffload(offload_ratio=1, tag="offloaded.inside"))
+    plain = copied_by(wrapped_inside(wrap).cuda())
+    assert plain > 0 and copied_by(spillway.OffloadModel(wrapped_inside(wrap), "cuda")) == plain
 
 
 def under_autocast(net, x, dtype=torch.bfloat16):

@@ -201,7 +201,7 @@ def a_place_of_no_use_is_refused_and_the_model_stays_as_it_was():
             raise AssertionError("it was to raise")
         except ValueError as raised:
             assert f"offload_device='{name}': the model needs" in str(raised), raised
-            assert "there, and" in str(raised) and "are free" in str(raised), raised
+            assert "there, but" in str(raised) and "are free" in str(raised), raised
 
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from cases import case
-from cases.measure import Moved, same
+from cases.measure import Copied, same
 from cases.parts import WIDTH, batch, layers
 
 
@@ -54,14 +54,14 @@ def with_recomputation_inputs_of_parts_wait_on_the_host():
     for _ in range(2):
         torch.cuda.synchronize()
         before = torch.cuda.memory_allocated()
-        with Moved() as moved:
+        with Copied() as copied:
             loss = net(x).sum()
             torch.cuda.synchronize()
             spillway.step()  # memory whose copy has passed
             kept = torch.cuda.memory_allocated() - before
             loss.backward()
         # The first one's input is the caller's and stays there, wherever else it is.
-        assert moved.out >= (parts - 1) * x.nbytes and moved.back >= (parts - 1) * x.nbytes, moved.out
+        assert copied.out >= (parts - 1) * x.nbytes and copied.back >= (parts - 1) * x.nbytes, copied.out
     slots = net.stats()["slot_bytes"]
     assert kept < slots + 2 * x.nbytes, (kept / x.nbytes, slots / x.nbytes)
     del loss

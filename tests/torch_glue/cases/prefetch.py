@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is fetched before it is wanted: in the order of the last step, and within the headroom."""
+"""Prefetches before the first use: in the order of the last step, and within the headroom."""
 
 from itertools import accumulate
 

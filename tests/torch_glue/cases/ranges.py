@@ -7,7 +7,7 @@ import spillway
 import torch
 
 from cases import case
-from cases.measure import Moved, last, same, save
+from cases.measure import Copied, last, same, save
 
 KIB = 1024
 
@@ -21,7 +21,7 @@ def round_trip(make):
     """Saves the views that `make` gives, lets their storage go and brings them back: gives them, and what
     was copied out and back."""
     seen = []
-    with spillway.CPUOffload(1, tag="ranges"), Moved() as out:
+    with spillway.CPUOffload(1, tag="ranges"), Copied() as out:
         views = make()
         graph = save(seen, *views)
         expected = [view.detach().cpu() for view in views]
@@ -29,7 +29,7 @@ def round_trip(make):
         del views
     torch.cuda.synchronize()
     spillway.step()  # over PyTorch's allocator the source ends here
-    with Moved() as back:
+    with Copied() as back:
         graph.backward()
     assert facts == [(view.shape, view.stride(), view.dtype, view.data_ptr() % 512) for view in seen]
     assert same(seen, expected)
@@ -135,7 +135,7 @@ def the_rows_of_a_sequence_are_few_copies():
 def an_empty_view_holds_no_memory():
     seen = []
     before = torch.cuda.memory_allocated()
-    with spillway.CPUOffload(1, tag="empty"), Moved() as out:
+    with spillway.CPUOffload(1, tag="empty"), Copied() as out:
         whole = bytes_of(1024 * KIB)
         graph = save(seen, whole.view(512, -1)[3:3, 7:])
         expected = (whole.view(512, -1)[3:3, 7:].shape, whole.view(512, -1)[3:3, 7:].stride())
@@ -151,16 +151,16 @@ def a_view_saved_by_a_later_graph_extends_the_copy():
     seen = [[], []]
     with spillway.CPUOffload(1, tag="later"):
         whole = bytes_of(1024 * KIB)
-        with Moved() as first:
+        with Copied() as first:
             one = save(seen[0], whole[: 64 * KIB])
-        with Moved() as second:
+        with Copied() as second:
             other = save(seen[1], whole[32 * KIB : 192 * KIB])
         expected = [whole[: 64 * KIB].cpu(), whole[32 * KIB : 192 * KIB].cpu()]
         del whole
     torch.cuda.synchronize()
     spillway.step()
     assert (first.out, second.out) == (256 * KIB, 512 * KIB)
-    with Moved() as back:
+    with Copied() as back:
         other.backward()
         one.backward()
     assert same([*seen[0], *seen[1]], expected)
@@ -170,7 +170,7 @@ def a_view_saved_by_a_later_graph_extends_the_copy():
 @case
 def an_edit_between_two_saves_takes_the_bytes_that_it_may_have_changed_again():
     seen = []
-    with spillway.CPUOffload(1, tag="edited"), Moved() as out:
+    with spillway.CPUOffload(1, tag="edited"), Copied() as out:
         whole = bytes_of(1024 * KIB)
         stale = save([], whole[: 64 * KIB])
         far = save([], whole[192 * KIB :])
@@ -203,7 +203,7 @@ def parts_with_counters_of_their_own_do_not_copy_each_other_again():
 def the_ratio_counts_storages_and_the_link_what_is_covered():
     for _ in range(2):
         graphs = []
-        with spillway.CPUOffload(0.5, tag="halves"), Moved() as out:
+        with spillway.CPUOffload(0.5, tag="halves"), Copied() as out:
             for _ in range(4):
                 graphs.append(save([], bytes_of(1024 * KIB)[: 128 * KIB]))
         for graph in graphs:
@@ -227,7 +227,7 @@ def a_graph_that_is_kept_brings_its_part_back_each_time():
     torch.cuda.synchronize()
     spillway.step()
     for _ in range(3):
-        with Moved() as back:
+        with Copied() as back:
             graph.backward(retain_graph=True)
         assert same(seen, expected) and back.back == 96 * 4 * KIB
         seen.clear()

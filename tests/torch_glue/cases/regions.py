@@ -7,7 +7,7 @@ import spillway
 import torch
 
 from cases import case
-from cases.measure import Moved, last, same_bits
+from cases.measure import Copied, last, same_bits
 
 
 def loss_of(x):
@@ -16,10 +16,10 @@ def loss_of(x):
 
 def moves():
     """Whether a tensor saved now moves."""
-    with Moved() as moved:
+    with Copied() as copied:
         x = torch.randn(64, 64, device="cuda", requires_grad=True)
         loss_of(x).backward()
-    return moved.out > 0
+    return copied.out > 0
 
 
 @case
@@ -91,7 +91,7 @@ def threads_train_in_regions_at_the_same_time():
     inputs = [torch.randn(64, 64, device="cuda") for _ in range(4)]
     results = {}
     torch.cuda.synchronize()
-    with Moved() as moved:
+    with Copied() as copied:
         threads = [
             threading.Thread(target=lambda s=seed: results.update({s: gradient(s, 1)})) for seed in range(4)
         ]
@@ -99,7 +99,7 @@ def threads_train_in_regions_at_the_same_time():
             thread.start()
         for thread in threads:
             thread.join()
-    assert moved.out > 0
+    assert copied.out > 0
     spillway.step()
     expected = [gradient(seed, 0) for seed in range(4)]
     torch.cuda.synchronize()

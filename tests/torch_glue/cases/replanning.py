@@ -7,7 +7,7 @@ import spillway
 import torch
 
 from cases import case
-from cases.measure import Moved, plenty, residency, same
+from cases.measure import Copied, plenty, residency, same
 
 LAYERS = 12
 
@@ -41,7 +41,7 @@ def plans_of_new_shapes_leave_nothing_on_the_device_or_the_host():
     held, rows = [], 32
     for region in (spillway.CPUOffload(0.5, tag="new shapes"), spillway.offload(budget=plenty(), tag="new")):
         for _ in range(2):
-            with Moved() as moved:
+            with Copied() as copied:
                 for _ in range(20):
                     rows += 1
                     step(net, rows, region)
@@ -49,7 +49,7 @@ def plans_of_new_shapes_leave_nothing_on_the_device_or_the_host():
             torch.cuda.synchronize()
             torch._C._cuda_clearCublasWorkspaces()  # a new shape may have wanted one of another size
             held.append((torch.cuda.memory_allocated(), residency()["on_host_bytes"], hooks(net)))
-            assert moved.out > 0
+            assert copied.out > 0
     assert held == held[:1] * 4 and held[0][1:] == (0, 0), held
 
 
@@ -64,15 +64,15 @@ def a_model_that_is_given_another_budget_has_that_one_and_no_more_hooks():
     for _ in range(2):  # workspaces are made
         step(net, 64, contextlib.nullcontext())
         net.zero_grad()
-    counts, moved = [hooks(net)], []
+    counts, offloaded = [hooks(net)], []
     for tag in ("given again", "given first"):
         for budget in (plenty(), less, plenty()):
             # So little is left beside workspaces that pages alone exceed it.
             assert spillway.offload(net, budget=budget, tag=tag, over_budget="warn") is net
             for _ in range(2):
-                with Moved() as out:
+                with Copied() as out:
                     assert same(step(net, 64, contextlib.nullcontext()), expected)
                 net.zero_grad()
             counts.append(hooks(net))
-            moved.append(out.out > 0)
-    assert counts == [2] * 7 and moved == [False, True, False] * 2, (counts, moved)
+            offloaded.append(out.out > 0)
+    assert counts == [2] * 7 and offloaded == [False, True, False] * 2, (counts, offloaded)

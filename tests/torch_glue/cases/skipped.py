@@ -10,7 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from cases import case
-from cases.measure import Moved, last, residency, same, same_bits, save
+from cases.measure import Copied, last, residency, same, same_bits, save
 
 ROWS = 64
 NBYTES = ROWS * ROWS * 4
@@ -24,13 +24,13 @@ def plain():
 def counted(tag, *tensors):
     """Saves them beside one that moves: what is fetched of them, and the storages and bytes by reason."""
     seen = []
-    with spillway.CPUOffload(1, tag=tag), Moved() as moved:
+    with spillway.CPUOffload(1, tag=tag), Copied() as copied:
         graph = save(seen, *tensors, plain())
     torch.cuda.synchronize()
     spillway.step()  # over PyTorch's allocator the source ends here
     skipped = last(tag)["skipped"]
     graph.backward()
-    assert (moved.out, moved.stashes) == (NBYTES, 1)
+    assert (copied.out, copied.stashes) == (NBYTES, 1)
     assert same_bits(seen.pop(), plain())
     assert residency()["on_host_bytes"] == 0
     return seen, {reason: (count["storages"], count["bytes"]) for reason, count in skipped.items()}
@@ -89,13 +89,13 @@ def nested_tensors_stay_and_are_counted():
         return [leaf.grad for leaf in leaves]
 
     expected = gradients(spillway.compat.NoOpManager())
-    with Moved() as moved:
+    with Copied() as copied:
         assert same(gradients(spillway.CPUOffload(1, tag="nested")), expected)
-    assert last("nested")["skipped"]["not_strided"]["storages"] > 0 and moved.out >= 2 * NBYTES
-    with Moved() as moved:
+    assert last("nested")["skipped"]["not_strided"]["storages"] > 0 and copied.out >= 2 * NBYTES
+    with Copied() as copied:
         checkpointed = functools.partial(spillway.checkpoint, padded, offload_to_cpu=True)
         assert same(gradients(contextlib.nullcontext(), checkpointed), expected)
-    assert moved.out > 0
+    assert copied.out > 0
 
 
 @case
@@ -131,14 +131,14 @@ def integers_masks_and_expanded_tensors_move():
         ]
 
     seen = []
-    with spillway.CPUOffload(1, tag="offloadable"), Moved() as moved:
+    with spillway.CPUOffload(1, tag="offloadable"), Copied() as copied:
         graph = save(seen, *made())
     torch.cuda.synchronize()
     spillway.step()
-    assert last("offloadable")["skipped"] == {} and moved.stashes == 3
+    assert last("offloadable")["skipped"] == {} and copied.stashes == 3
     graph.backward()
     assert all(same_bits(back, tensor) for back, tensor in zip(seen, made(), strict=True))
-    assert moved.out > 0 and seen[2].stride() == (0, 1)
+    assert copied.out > 0 and seen[2].stride() == (0, 1)
 
 
 def ragged(*rows):

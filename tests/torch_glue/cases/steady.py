@@ -9,7 +9,7 @@ import spillway
 import torch
 
 from cases import case
-from cases.measure import Moved
+from cases.measure import Copied
 
 
 def emulator_counts():
@@ -27,7 +27,7 @@ def steady(ratio):
     net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64)).cuda()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     counts = []
-    with Moved() as moved:
+    with Copied() as copied:
         for _ in range(7):
             x = torch.randn(128, 64, device="cuda")  # held by this loop until the next step
             target = torch.randn(128, 64, device="cuda")
@@ -37,7 +37,7 @@ def steady(ratio):
             optimizer.step()
             optimizer.zero_grad()
             counts.append((spillway.stats()["driver"], emulator_counts()))
-    assert moved.out > 0  # what is still on the device when it is asked for need not be fetched
+    assert copied.out > 0  # what is still on the device when it is asked for need not be fetched
     assert all(count == counts[1] for count in counts[1:]), counts
 
 
@@ -62,11 +62,11 @@ def of_random_lengths(count):
         loss.backward()
         del loss
         stats = spillway.stats()
-        moved = stats["tags"][tag]["last"]["offloaded_bytes"]
-        assert moved > 0
-        if each > 0 and moved <= peak:
-            assert stats["driver"]["registrations"] == before, (each, moved, peak)
-        peak = max(peak, moved)
+        offloaded = stats["tags"][tag]["last"]["offloaded_bytes"]
+        assert offloaded > 0
+        if each > 0 and offloaded <= peak:
+            assert stats["driver"]["registrations"] == before, (each, offloaded, peak)
+        peak = max(peak, offloaded)
         host = stats["devices"][0]["host"]
         # Pieces are whole huge pages; one more may hold a slot that stays out from earlier cases.
         assert host["pinned_bytes"] <= 1.1 * host["in_slots_peak_bytes"] + (2 << 20), (each, host)

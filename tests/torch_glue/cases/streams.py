@@ -5,7 +5,7 @@ import spillway
 import torch
 
 from cases import case
-from cases.measure import Moved, same_bits, save
+from cases.measure import Copied, same_bits, save
 
 
 def gradient(ratio, stream):
@@ -28,9 +28,9 @@ def gradient(ratio, stream):
 def saved_tensors_of_a_side_stream_move_after_their_producer():
     stream = torch.cuda.Stream()
     for _ in range(3):
-        with Moved() as moved:
+        with Copied() as copied:
             ours = gradient(1, stream)
-        assert moved.out > 0
+        assert copied.out > 0
         assert same_bits(ours, gradient(0, None))
 
 
@@ -54,9 +54,9 @@ def a_graph_over_two_streams_equals_plain():
         loss.backward()
         return x.grad
 
-    with Moved() as moved:
+    with Copied() as copied:
         ours = gradient_over_two(1)
-    assert moved.out > 0 and moved.back > 0
+    assert copied.out > 0 and copied.back > 0
     assert same_bits(ours, gradient_over_two(0))
 
 
@@ -70,34 +70,34 @@ def fill_free_memory():
 def a_holder_may_write_to_a_moved_tensor_after_the_backward_pass():
     held = torch.randn(256, 256, device="cuda")
     x = torch.randn(256, 256, device="cuda", requires_grad=True)
-    with spillway.CPUOffload(1, tag="written"), Moved() as moved:
+    with spillway.CPUOffload(1, tag="written"), Copied() as copied:
         loss = (x * held).sum()
     loss.backward(retain_graph=True)  # the graph lives on: it is the backward pass that orders the two
     held.add_(1)
-    assert moved.out > 0
+    assert copied.out > 0
 
 
 @case
 def a_holder_may_write_to_a_moved_tensor_after_the_graph_is_dropped():
     held = torch.randn(256, 256, device="cuda")
     x = torch.randn(256, 256, device="cuda", requires_grad=True)
-    with spillway.CPUOffload(1, tag="written and dropped"), Moved() as moved:
+    with spillway.CPUOffload(1, tag="written and dropped"), Copied() as copied:
         loss = (x * held).sum()
     del loss
     held.add_(1)
-    assert moved.out > 0
+    assert copied.out > 0
 
 
 @case
 def memory_of_an_unused_prefetched_copy_is_reused_in_order():
     seen = []
-    with spillway.CPUOffload(1, tag="unused"), Moved() as moved:
+    with spillway.CPUOffload(1, tag="unused"), Copied() as copied:
         first = save(seen, torch.randn(256, 256, device="cuda"))
         second = save(seen, torch.randn(256, 256, device="cuda"))
     torch.cuda.synchronize()
     spillway.step()  # over PyTorch's allocator the sources end here
     second.backward()  # begins to fetch what `first` saved
-    assert moved.out > 0
+    assert copied.out > 0
     del first
     fill_free_memory()
 

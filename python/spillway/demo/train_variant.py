@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One arm of the demonstration, in a process of its own: `python -m spillway.demo.train_arm CONFIG FD`.
+"""One variant of the demonstration, in its own process: `python -m spillway.demo.train_variant CONFIG FD`.
 
-CONFIG is an ArmConfig as JSON. Every step is reported to the file descriptor FD as one line of JSON,
+CONFIG is a VariantConfig as JSON. Every step is reported to the file descriptor FD as one line of JSON,
 the result as the last one.
 """
 
@@ -18,26 +18,26 @@ from typing import Any, TextIO
 import torch
 
 from spillway.demo import data, measure, report
-from spillway.demo.config import STEADY, ArmConfig
+from spillway.demo.config import STEADY, VariantConfig
 from spillway.demo.model import SIZES, Batches, Gpt
 
 
 def main(arguments: list[str]) -> None:
-    config = ArmConfig(**json.loads(arguments[0]))
+    config = VariantConfig(**json.loads(arguments[0]))
     with os.fdopen(int(arguments[1]), "w", buffering=1) as out:
-        arm = Arm(config)
+        variant = Variant(config)
         for step in range(1, config.steps + 1):
-            arm.train(step)
+            variant.train(step)
             emit(out, {"step": step})
-        emit(out, arm.result())
+        emit(out, variant.result())
 
 
 def emit(out: TextIO, message: dict[str, Any]) -> None:
     out.write(json.dumps(message) + "\n")
 
 
-class Arm:
-    def __init__(self, config: ArmConfig) -> None:
+class Variant:
+    def __init__(self, config: VariantConfig) -> None:
         self.config = config
         self.spillway: Any = None
         if config.ratio is not None:
@@ -55,7 +55,7 @@ class Arm:
         self.batches = Batches(text, size, config.seed)
         self.model = Gpt(size).to("cuda")
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
-        self.memory = measure.MemoryOverStep(self.model, self.away)
+        self.memory = measure.MemoryOverStep(self.model, self.offloaded)
         self.steps: list[dict[str, Any]] = []
         self.steady_from: dict[str, Any] | None = None
 
@@ -67,8 +67,8 @@ class Arm:
         )
         return region
 
-    def away(self) -> int:
-        return report.away(self.spillway.stats()) if self.spillway else 0
+    def offloaded(self) -> int:
+        return report.offloaded(self.spillway.stats()) if self.spillway else 0
 
     def train(self, step: int) -> None:
         if step == STEADY:
@@ -88,8 +88,8 @@ class Arm:
         torch.cuda.synchronize()
         self.memory.note("optimizer", "end")
         taken = (time.perf_counter() - began) * 1e3
-        moved = report.step_bytes(self.spillway.stats()) if self.spillway else report.nothing_moved()
-        self.steps.append({"loss": value, "gradients": gradients, "ms": taken, **moved})
+        offloaded = report.step_bytes(self.spillway.stats()) if self.spillway else report.nothing_offloaded()
+        self.steps.append({"loss": value, "gradients": gradients, "ms": taken, **offloaded})
 
     def counts(self) -> dict[str, Any]:
         own = report.driver_counts(self.spillway.stats()) if self.spillway else {}
