@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/plan/bound.h"
+#include "allocator/plan/budget_chooser.h"
 #include "allocator/plan/planner.h"
+#include "tests/plan/offered_steps.h"
 #include "tests/plan/profiles.h"
 
 #include <benchmark/benchmark.h>
@@ -40,6 +42,27 @@ void plan_with_operands(benchmark::State& state) {
 }
 
 BENCHMARK(plan_with_operands)->Arg(1000)->Arg(5000)->Unit(benchmark::kNanosecond);
+
+/// The first storage of a step that begins with other allocated bytes, so that plans are made.
+/// Known: 64 sequences of as many storages, which begin alike.
+void begin_step(benchmark::State& state) {
+  const auto storages = static_cast<std::size_t>(state.range(0));
+  constexpr std::uint64_t kBegin = 1000;
+  BudgetChooser chooser(Bytes{kBegin + 50 * storages});
+  std::vector<std::uint64_t> sizes(storages, 100);
+  for (std::uint64_t sequence = 1; sequence <= 64; ++sequence) {
+    sizes.back() = sequence;
+    for (int recorded = 0; recorded < 2; ++recorded)
+      step(chooser, sizes, kBegin);
+  }
+  std::uint64_t begin = kBegin;
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(chooser.choose(Bytes{100}, Bytes{++begin}));
+    chooser.abandon_step();
+  }
+}
+
+BENCHMARK(begin_step)->Arg(1000)->Arg(5000)->Unit(benchmark::kNanosecond);
 
 void bound(benchmark::State& state) {
   const StepProfile step = step_of(state);

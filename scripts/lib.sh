@@ -14,7 +14,7 @@ cd "$root"
 place=build
 python_path_file=$place/python-path
 
-say() { printf '%s: %s\n' "$self" "$*"; }
+say() { printf '%s: %s (%d s)\n' "$self" "$*" "$SECONDS"; }
 
 fail() {
   printf '%s: %s\n' "$self" "$*" >&2
