@@ -63,6 +63,16 @@ Bytes RecordedStep::most() const {
   return Bytes{peaks.empty() ? 0 : *std::max_element(peaks.begin(), peaks.end())};
 }
 
+Bytes RecordedStep::most_beginning_with(Bytes allocated) const {
+  const auto phase =
+      peaks.begin() + static_cast<std::ptrdiff_t>(std::min(optimizer_begin, peaks.size()));
+  const auto most_of = [](auto from, auto to) {
+    return from == to ? 0 : *std::max_element(from, to);
+  };
+  const std::uint64_t before = most_of(peaks.begin(), phase) + (allocated - begin).count();
+  return Bytes{std::max(peaks.begin() == phase ? 0 : before, most_of(phase, peaks.end()))};
+}
+
 std::size_t RecordedStep::event_of(std::size_t curve_event) const {
   const auto next = std::upper_bound(edges.begin(), edges.end(), curve_event);
   return next == edges.begin() ? 0 : static_cast<std::size_t>(next - edges.begin()) - 1;

@@ -45,6 +45,8 @@ struct RecordedStep {
   void needed_less(Bytes by);
 
   [[nodiscard]] Bytes most() const;
+  /// most() after begin_with() with that many bytes.
+  [[nodiscard]] Bytes most_beginning_with(Bytes allocated) const;
 
   /// The event that contains that event of the curve.
   [[nodiscard]] std::size_t event_of(std::size_t curve_event) const;

@@ -36,10 +36,9 @@ void Shape::begin(Bytes allocated, const PlanTerms& terms) {
   if (allocated == recorded_->begin) return on(ShapeEvent::kBeganAlike);
   if (allocated < recorded_->begin) return;
   // A step that would exceed the budget is not recorded a second time.
-  RecordedStep again = *recorded_;
-  again.begin_with(allocated);
-  if (again.most() + terms.foreseen.margin(terms.budget, sizes_.size()) <= terms.budget) return;
-  recorded_ = std::move(again);
+  const Bytes most = recorded_->most_beginning_with(allocated);
+  if (most + terms.foreseen.margin(terms.budget, sizes_.size()) <= terms.budget) return;
+  recorded_->begin_with(allocated);
   drop_profile();
   on(ShapeEvent::kAdjusted);
 }

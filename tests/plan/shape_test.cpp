@@ -113,7 +113,7 @@ BudgetChooser known_sequences(std::size_t sequences, std::size_t storages, Bytes
   for (std::size_t sequence = 0; sequence < sequences; ++sequence) {
     std::vector<std::uint64_t> sizes(storages, 100);
     sizes.back() = 1 + sequence;
-    for (int recorded = 0; recorded < 2; ++recorded)
+    for (int recorded = 0; recorded < 3; ++recorded)
       step(chooser, sizes, 1000);
   }
   return chooser;
