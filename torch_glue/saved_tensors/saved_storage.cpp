@@ -12,6 +12,7 @@
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/running_statistics.h"
 #include "torch_glue/saved_tensors/skip.h"
+#include "torch_glue/saved_tensors/storage_references.h"
 #include "torch_glue/saved_tensors/storage_table.h"
 #include "torch_glue/saved_tensors/unpack_order.h"
 #include "torch_glue/saved_tensors/waiting.h"
@@ -25,24 +26,6 @@
 #include <utility>
 
 namespace spillway {
-namespace {
-
-/// Alignment of both allocators' memory. Kernels may be selected by alignment, so a fetched copy
-/// has the alignment of the original.
-constexpr Bytes kAlignment{512};
-
-/// Whether the storage is referenced other than by `original` itself and a copy in progress.
-bool referenced_elsewhere(const c10::intrusive_ptr<c10::StorageImpl>& original) {
-  const size_t own = PendingSources::instance().holds(original.get()) ? 2 : 1;
-  return compat::holders(original, *original) > own;
-}
-
-std::uint64_t address_of(const c10::Storage& storage) {
-  return driver::DevicePtr(storage.data()).address();
-}
-
-}  // namespace
-
 std::shared_ptr<SavedStorage> SavedStorage::of(const c10::Storage& storage, DeviceRuntime& device) {
   // A storage with new memory is a different one: the host copy has its former contents.
   return StorageTable<SavedStorage>::instance().find_or_make(
@@ -243,161 +226,6 @@ std::optional<Bytes> SavedStorage::copy_out(const Saved& saved, const RegionOpti
     check(driver::Timeline::wait(saved.stream, copy_.last_written()));
   }
   return copied.value();
-}
-
-ByteRange SavedStorage::on_device_again() const {
-  const ByteRange saved = copy_.extent();
-  return {saved.begin.rounded_down(kAlignment), saved.end};
-}
-
-SavedStorage::OnDevice SavedStorage::fetch(std::uint64_t& round, const ByteRange& bytes) {
-  std::optional<Site> news;
-  const auto consumer = current_stream(device_.device().id);
-  OnDevice back = fetch(round, bytes, consumer, news);
-  if (news) on_first_use(device_, *news, consumer);
-  return back;
-}
-
-SavedStorage::OnDevice SavedStorage::fetch(std::uint64_t& round,
-                                           const ByteRange& bytes,
-                                           c10::cuda::CUDAStream consumer,
-                                           std::optional<Site>& news) {
-  UnpackOrder* order = nullptr;
-  Site site;
-  OnDevice back;
-  {
-    const LightLock lock(mutex_);
-    if (site_.watched) report_misses_after_backward();
-    if (used_first() && site_.watched) news = site_;
-    if (waiting_ != nullptr) return {waiting_->storage, Bytes{}};
-    if (auto alive = original()) return {alias(std::move(alive), consumer), Bytes{}};
-    back.storage = arrived();
-    if (!back.storage || !arrival_->bytes.contains(bytes)) {
-      back.storage = fetch(consumer, CopyPriority::kDemand);
-    }
-    back.begin = arrival_->bytes.begin;
-    use_on(consumer, back.storage);
-    if (site_.watched) on_access(device_, site_);
-    if (!arrival_->used) order = order_;
-    site = site_;
-    arrival_->used = true;
-    if (round != round_) {
-      round = round_;
-      release_waiter();
-    }
-  }
-  if (order != nullptr) order->used(site, this, consumer);
-  return back;
-}
-
-bool SavedStorage::used_first() {
-  if (std::exchange(used_, true)) return false;
-  Runtime::instance().step().on_first_use(site_);
-  if (waiting_ == nullptr && !copy_.empty()) return true;  // alias() checks its references
-  const auto alive = original();
-  // The references of its keepers: each hook or the waiting entry, and `alive`.
-  const auto keepers = waiting_ != nullptr ? 1 : static_cast<std::size_t>(hooks_);
-  const bool others = alive && compat::holders(alive, *alive) > keepers + 1;
-  if (others) Runtime::instance().step().on_event(StorageEvent::kAliveAtUnpack, site_, size_);
-  if (!others && site_.referenced_elsewhere)
-    Runtime::instance().step().on_event(StorageEvent::kUnreferenced, site_);
-  return true;
-}
-
-void SavedStorage::kept_is_used() {
-  std::optional<Site> news;
-  {
-    const LightLock lock(mutex_);
-    if (site_.watched) report_misses_after_backward();
-    if (used_first() && site_.watched) news = site_;
-  }
-  if (news) on_first_use(device_, *news, current_stream(device_.device().id));
-}
-
-c10::Storage SavedStorage::alias(c10::intrusive_ptr<c10::StorageImpl> alive,
-                                 c10::cuda::CUDAStream consumer) {
-  if (referenced_elsewhere(alive)) {
-    // From here on its owner may write to it again.
-    check(driver::Timeline::wait(stream_of(consumer), copy_.last_written()));
-    copy_.set_offloaded(false);
-    if (!alive_reported_)
-      Runtime::instance().step().on_event(StorageEvent::kAliveAtUnpack, site_, size_);
-    alive_reported_ = true;
-  }
-  return c10::Storage(std::move(alive));
-}
-
-c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, CopyPriority haste) {
-  if (arrival_) copy_.set_offloaded(true);
-  order_free_after_copy();
-  arrival_.reset();
-  const ByteRange bytes = on_device_again();
-  const auto device = static_cast<c10::DeviceIndex>(device_.device().id);
-  std::optional<c10::cuda::CUDAGuard> guard;
-  if (current_device() != device) guard.emplace(device);
-  const TagScope tag(site_.tag);
-  const driver::SpanLog::Subject subject(site_.tag, number_);
-  auto* const allocator = c10::cuda::CUDACachingAllocator::get();
-  c10::Storage storage(c10::Storage::use_byte_size_t{},
-                       bytes.size().count(),
-                       allocator->allocate(bytes.size().count()),
-                       allocator,
-                       /*resizable=*/true);
-  if (site_.watched) {
-    const Bytes still_offloaded =
-        size_.rounded_up(kAlignment) - bytes.size().rounded_up(kAlignment);
-    device_.curve().present(site_.step, site_.index, still_offloaded);
-    device_.curve().watch(site_.step, address_of(storage), site_.index, bytes.size());
-  }
-  if (number_ != 0) {
-    RunLog::instance().was_fetched(number_, device_.device().id, address_of(storage));
-  }
-  const auto fence =
-      copy_.fetch(driver::DevicePtr(storage.data()), bytes.begin, stream_of(consumer), haste);
-  check(fence.status());
-
-  // No call below may fail.
-  Runtime::instance().step().fetched(site_, copy_.size());
-  arrival_.emplace(Arrival{
-      storage, storage.getWeakStorageImpl(), bytes, fence.value(), consumer, false, false, hooks_});
-  ++round_;
-  return storage;
-}
-
-bool SavedStorage::prefetch(c10::cuda::CUDAStream consumer) {
-  const DeviceId device = device_.device().id;
-  const LightLock lock(mutex_);
-  if (copy_.empty() || hooks_ == 0 || original() || arrived()) return false;
-  const OptionalAllocation optional;
-  try {
-    const bool its_own = DeviceId{consumer.device_index()} == device;
-    fetch(its_own ? consumer : current_stream(device), CopyPriority::kPrefetch);
-    return true;
-  } catch (const c10::Error& error) {
-    static_cast<void>(error);  // it was only a prefetch
-    return false;
-  }
-}
-
-c10::intrusive_ptr<c10::StorageImpl> SavedStorage::original() const {
-  auto alive = source_.lock();
-  return alive && is_of(*alive) ? alive : nullptr;
-}
-
-c10::Storage SavedStorage::arrived() const {
-  if (!arrival_) return {};
-  auto alive = arrival_->seen.lock();
-  return alive ? c10::Storage(std::move(alive)) : c10::Storage();
-}
-
-void SavedStorage::use_on(c10::cuda::CUDAStream consumer, const c10::Storage& storage) {
-  const driver::SpanLog::Subject subject(site_.tag, number_);
-  check(driver::Timeline::wait(stream_of(consumer), arrival_->fence));
-  if (consumer == arrival_->stream) {
-    arrival_->waited = true;
-  } else {
-    c10::cuda::CUDACachingAllocator::get()->recordStream(storage.data_ptr(), consumer);
-  }
 }
 
 void SavedStorage::add_hook(std::uint64_t& round) {

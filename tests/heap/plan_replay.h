@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tests/heap/heap_fixture.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace spillway {
+
+/// A heap that replays steps.
+class PlanReplayTest : public HeapTest {
+ protected:
+  using Addresses = std::vector<driver::DevicePtr>;
+
+  void SetUp() override {
+    HeapTest::SetUp();
+    HeapOptions options;
+    options.replay = true;
+    make_heap(options);
+  }
+
+  /// Three blocks, of which the second and the third allocated at one time; then the step's end.
+  Addresses step(Bytes first = 3_MiB) {
+    const auto a = allocate(first);
+    free(a);
+    const auto b = allocate(64_KiB);
+    const auto c = allocate(5_MiB);
+    free(b);
+    free(c);
+    heap_->placement().end_step();
+    return {a, b, c};
+  }
+
+  /// Steps until one is planned.
+  void learn() {
+    step();
+    step();
+  }
+
+  std::uint64_t replayed() { return heap_->stats().plan_replayed; }
+
+  std::uint64_t mismatches() { return heap_->stats().plan_mismatches; }
+};
+
+}  // namespace spillway

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulator/emulator.h"
+#include "tests/heap/plan_replay.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+TEST_F(PlanReplayTest, StatisticsReadInAPlannedStepAreCurrent) {
+  learn();
+  const HeapStats before = heap_->stats();
+  const auto a = allocate(3_MiB, main_, TagId{0});
+  free(a);
+  const auto b = allocate(64_KiB);
+
+  EXPECT_EQ(heap_->stats().allocated, 64_KiB);
+  EXPECT_EQ(heap_->stats().requested, 64_KiB);
+  EXPECT_EQ(heap_->stats().allocated_blocks, 1U);
+  EXPECT_EQ(heap_->stats().allocations, before.allocations + 2);
+  EXPECT_EQ(heap_->stats().frees, before.frees + 1);
+  ASSERT_EQ(heap_->view().tags().size(), 1U);
+  EXPECT_EQ(heap_->view().tags()[0].requested, 64_KiB);
+  EXPECT_EQ(heap_->find(b + 1_KiB).at, b);
+  const auto c = allocate(5_MiB);
+  free(b);
+  free(c);
+  heap_->placement().end_step();
+  EXPECT_EQ(replayed(), 3U);
+  EXPECT_EQ(mismatches(), 0U);
+  EXPECT_EQ(step(), (Addresses{a, b, c}));
+}
+
+TEST_F(PlanReplayTest, PeaksIncludeTheBytesOfOtherStreams) {
+  const auto step_beside = [&] {
+    const auto a = allocate(3_MiB);
+    const auto side = allocate(2_MiB, side_);
+    free(a);
+    free(side);
+    const auto b = allocate(4_MiB);
+    free(b);
+    heap_->placement().end_step();
+  };
+  for (int i = 0; i < 2; ++i)
+    step_beside();
+  heap_->view().reset_peaks();
+  step_beside();
+
+  EXPECT_EQ(replayed(), 2U);
+  EXPECT_EQ(heap_->stats().allocated_peak, 5_MiB);
+  EXPECT_EQ(heap_->stats().allocated_blocks_peak, 2U);
+}
+
+TEST_F(PlanReplayTest, PeaksExcludeBytesFreedBeforeOtherStreamsAllocate) {
+  const auto step_before = [&] {
+    free(allocate(3_MiB));
+    free(allocate(2_MiB, side_));
+    heap_->placement().end_step();
+  };
+  for (int i = 0; i < 2; ++i)
+    step_before();
+  heap_->view().reset_peaks();
+  step_before();
+
+  EXPECT_EQ(replayed(), 1U);
+  EXPECT_EQ(heap_->stats().allocated_peak, 3_MiB);
+}
+
+TEST_F(PlanReplayTest, ThePeakOfAPlannedStepIncludesPersistentMemory) {
+  const auto stays = allocate(1_MiB, main_, TagId{5});
+  heap_->placement().end_step();
+  const auto step_of_tag = [&] {
+    free(allocate(3_MiB, main_, TagId{5}));
+    free(allocate(2_MiB, main_, TagId{6}));
+    heap_->placement().end_step();
+  };
+  for (int i = 0; i < 2; ++i)
+    step_of_tag();
+  heap_->view().reset_peaks();
+  step_of_tag();
+
+  EXPECT_EQ(replayed(), 2U);
+  EXPECT_EQ(heap_->stats().allocated_peak, 4_MiB);
+  EXPECT_EQ(heap_->stats().requested_peak, 4_MiB);
+  ASSERT_EQ(heap_->view().tags().size(), 2U);
+  EXPECT_EQ(heap_->view().tags()[0].allocated_peak, 4_MiB);
+  EXPECT_EQ(heap_->view().tags()[1].allocated_peak, 2_MiB);
+  free(stays);
+}
+
+}  // namespace
+}  // namespace spillway
