@@ -2,6 +2,7 @@
 #include "interpose/job.h"
 
 #include "allocator/base/env.h"
+#include "allocator/base/settings.h"
 #include "interpose/mode.h"
 #include "interpose/next.h"
 #include "interpose/place.h"
@@ -17,17 +18,16 @@
 namespace spillway::interpose {
 namespace {
 
-constexpr const char* kRecompute = "SPILLWAY_RECOMPUTE";
-
 std::atomic<bool> package_has_started{false};
 
 /// The requesting setting among those that need no Python; null: none.
 const char* offload_asked_for() {
-  for (const char* name :
-       {"SPILLWAY_BUDGET", "SPILLWAY_TIME_LIMIT", "SPILLWAY_OFFLOAD_RATIO", "SPILLWAY_TAG_RATIO"}) {
-    if (given(name)) return name;
+  for (const settings::Setting& each : settings::all()) {
+    const std::string value = env::foreign(each.name.data()).value_or("");
+    const bool is_off = value.empty() || (each.type == settings::Type::kFlag && value == "0");
+    if (each.starts_job && !is_off) return each.name.data();
   }
-  return given(kRecompute) && env::foreign(kRecompute) != "0" ? kRecompute : nullptr;
+  return nullptr;
 }
 
 /// In programs with Python, PyTorch itself starts the package.

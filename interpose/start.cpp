@@ -19,8 +19,8 @@ namespace {
 
 /// An invalid setting of ours must not change the program's behavior.
 template <typename T>
-T value_or(const Result<std::optional<T>>& setting, T otherwise) {
-  if (setting.ok()) return setting.value().value_or(otherwise);
+T value_or(const Result<T>& setting, T otherwise) {
+  if (setting.ok()) return setting.value();
   log("preload: " + setting.status().message());
   return otherwise;
 }
@@ -44,11 +44,9 @@ __attribute__((constructor)) void start() {
   if (!give_counters_back(trace_thread_ends))
     log("preload: no key for thread-specific data is available (pthread_key_create)");
   set_mode(Mode::kCount);
-  const auto how =
-      value_or<std::string>(env::choice("SPILLWAY_PRELOAD", {"observe", "substitute"}), "observe");
-  if (how == "substitute") allow_substitution();
-  const auto path = value_or<std::string>(env::text("SPILLWAY_PRELOAD_TRACE"), "");
-  if (!path.empty()) log_failure(trace_begin(path));
+  if (value_or(env::text("SPILLWAY_PRELOAD"), {}) == "substitute") allow_substitution();
+  if (const auto path = value_or(env::text("SPILLWAY_PRELOAD_TRACE"), {}))
+    log_failure(trace_begin(*path));
   if (asked_for() != nullptr) offer_package();
   if (given("SPILLWAY_TAG_RATIO")) offer_ranges();
 }

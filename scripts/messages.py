@@ -12,13 +12,14 @@ package.
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+import settings_table
 
 ROOT = Path(__file__).parents[1]
 SNAPSHOT = ROOT / "tests/errors/messages.md"
@@ -199,6 +200,9 @@ def messages() -> list[Message]:
     for path in sorted((ROOT / PYTHON_FOLDER).rglob("*.py")):
         module = ".".join(path.relative_to(ROOT / "python").with_suffix("").parts)
         found += python_messages(path.read_text(), module)
+    found += [Message("settings.toml", "advice", each.advice) for each in settings_table.ALL.values()]
+    for rule in settings_table.RULES:
+        found += [Message("settings.toml", field, rule.get(field, "")) for field in ("because", "action")]
     return found
 
 
@@ -215,7 +219,7 @@ def snapshot() -> str:
 if __name__ == "__main__":
     if sys.argv[1:] == ["--write"]:
         SNAPSHOT.write_text(snapshot())
-        if importlib.util.find_spec("spillway") is None:
+        if not settings_table.EMULATOR.exists():
             sys.exit("samples.md: not written. Set PYTHONPATH to the built package, as build/release/python.")
         subprocess.run([sys.executable, ROOT / "tests/errors/samples.py"], check=True)
     else:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/named_regions.h"
 
-#include "allocator/base/env.h"
 #include "allocator/base/log.h"
+#include "allocator/base/setting_values.h"
 #include "allocator/plan/ratio_chooser.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/saved_tensors/region_stack.h"
@@ -51,17 +51,10 @@ bool has_tag(const NamedRegions& regions, const std::string& tag) {
 }
 
 Result<Named> parse(std::string_view item) {
-  const std::size_t equals = item.find('=');
-  const std::string pattern(item.substr(0, equals));
-  std::string_view text = equals == item.npos ? "" : item.substr(equals + 1);
-  const auto ratio = Ratio::of(env::read_decimal(text).value_or(-1));
-  if (pattern.empty() || !text.empty() || !ratio.ok()) {
-    return SPILLWAY_ERROR(
-        Code::kInvalidArgument,
-        "SPILLWAY_TAG_RATIO: \"" + std::string(item) +
-            "\": expected PATTERN=SHARE such as mlp=0.8, with a share from 0 to 1");
-  }
-  return Named{pattern, tag_of(pattern), RegionOptions{TagId{}, ratio.value()}};
+  auto [pattern, share] = settings::name_and_value(item);
+  SPILLWAY_ASSIGN_OR_RETURN(const Ratio ratio,
+                            Ratio::of(settings::read_decimal(share).value_or(0)));
+  return Named{std::string(pattern), tag_of(pattern), RegionOptions{TagId{}, ratio}};
 }
 
 const Named* fitting(const NamedRegions& regions, const char* name) {
@@ -84,14 +77,12 @@ std::vector<std::uint64_t>& open_in(const void* domain) {
 
 Status set_named_regions(std::string_view ratios) {
   auto regions = std::make_unique<NamedRegions>();
-  for (std::size_t from = 0; from <= ratios.size();) {
-    const std::size_t to = std::min(ratios.find(',', from), ratios.size());
-    SPILLWAY_ASSIGN_OR_RETURN(auto one, parse(ratios.substr(from, to - from)));
+  for (const std::string_view item : settings::items(ratios)) {
+    SPILLWAY_ASSIGN_OR_RETURN(auto one, parse(item));
     while (has_tag(*regions, one.tag))
       one.tag += '-';
     one.region.tag = intern_tag(one.tag);
     regions->push_back(std::move(one));
-    from = to + 1;
   }
   named.store(regions.release(), std::memory_order_release);
   return {};

@@ -11,7 +11,7 @@ namespace spillway {
 /// whose name matches a pattern. The pattern is the region's tag, with * and ? as in file names. It
 /// may also match the part of a name after a dot. The first matching pattern applies. Call it once,
 /// before the program's first range.
-/// Errors: kInvalidArgument for any other text.
+/// Requires: a value that SPILLWAY_TAG_RATIO accepts.
 Status set_named_regions(std::string_view ratios);
 
 /// Begins or ends a range on this thread, in the stack of its domain.

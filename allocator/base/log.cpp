@@ -10,7 +10,7 @@ namespace spillway {
 bool log_enabled() {
   static const bool enabled = [] {
     const auto flag = env::flag("SPILLWAY_LOG");
-    return flag.ok() && flag.value().value_or(false);
+    return flag.ok() && flag.value();
   }();
   return enabled;
 }

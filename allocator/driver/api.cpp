@@ -37,8 +37,7 @@ void* emulated_lookup(const char* name, int version) {
 
 Result<const Api*> load_once() {
   SPILLWAY_ASSIGN_OR_RETURN(const auto emulate, env::flag("SPILLWAY_EMULATE"));
-  SPILLWAY_ASSIGN_OR_RETURN(Api table,
-                            load(emulate.value_or(false) ? emulated_lookup : real_lookup));
+  SPILLWAY_ASSIGN_OR_RETURN(Api table, load(emulate ? emulated_lookup : real_lookup));
   const auto* api = new Api(table);  // never freed: used until the process ends
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*api, Init, 0));  // NOLINT(*NewDeleteLeaks): see above
   return api;
@@ -71,7 +70,7 @@ Result<const Api*> api() {
 bool emulated() {
   static const bool on = [] {
     const auto flag = env::flag("SPILLWAY_EMULATE");
-    return flag.ok() && flag.value().value_or(false);
+    return flag.ok() && flag.value();
   }();
   return on;
 }

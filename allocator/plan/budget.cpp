@@ -1,32 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/plan/budget.h"
 
-#include "allocator/base/env.h"
 #include "allocator/base/number.h"
+#include "allocator/base/setting_values.h"
 
 #include <cmath>
 
 namespace spillway {
 
 Result<Budget> Budget::of(std::string_view text, std::string_view name) {
-  Budget budget;
-  if (text == "auto") {
-    budget.share = kAuto;
-    budget.rest = true;
-    return budget;
-  }
-  if (text.empty() || text.back() != '%') {
-    SPILLWAY_ASSIGN_OR_RETURN(budget.bytes, env::parse_size(text, name));
-    return budget;
-  }
-  std::string_view rest = text;
-  const auto percent = env::read_decimal(rest);
-  if (!percent || text.front() == '.' || rest != "%" || !(*percent > 0 && *percent <= 100)) {
+  const auto amount = settings::read_amount(text);
+  if (!amount) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           std::string(name) + "=" + std::string(text) +
-                              ": expected a share above 0% and at most 100%, such as 80%");
+                              ": expected a size such as 20GiB, a share above 0% and at most 100%, "
+                              "such as 80%, or auto");
   }
-  budget.share = *percent / 100;
+  Budget budget;
+  budget.bytes = amount->bytes;
+  budget.share = amount->automatic ? kAuto : amount->share;
+  budget.rest = amount->automatic;
   return budget;
 }
 
@@ -36,15 +29,6 @@ Status Budget::limit_time(double times, std::string_view name) {
                           std::string(name) + ": expected a number from 1 to 100, such as 1.05");
   }
   slowdown = times;
-  return {};
-}
-
-Status Budget::set_over_budget(std::string_view text, std::string_view name) {
-  if (text != "error" && text != "warn") {
-    return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          std::string(name) + "=" + std::string(text) + ": expected error or warn");
-  }
-  warns = text == "warn";
   return {};
 }
 

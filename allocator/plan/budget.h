@@ -32,9 +32,6 @@ struct Budget {
   Status limit_time(double times, std::string_view name);
 
   [[nodiscard]] Bytes on(Bytes total, Bytes available) const;
-  /// Parses "error" and "warn", the consequence of exceeding the budget.
-  /// Errors: kInvalidArgument for anything else, with `name` in the text; nothing has changed then.
-  Status set_over_budget(std::string_view text, std::string_view name);
 
   /// For messages.
   [[nodiscard]] std::string text() const;

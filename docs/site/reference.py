@@ -25,23 +25,28 @@ MODULES = (
     "recorder",
 )
 _SETTINGS = """
-import click, json
-from spillway.settings import JOB, OTHER_HELP, OTHERS, SETTINGS
-missing = OTHERS.keys() ^ OTHER_HELP.keys()
-assert not missing, f"settings without a text, or texts without a setting: {missing}"
-def rows(settings):
-    return [(s.flag + ("" if s.is_switch else f" {s.metavar}"), s.variable, s.help) for s in settings]
-print(json.dumps({"job": rows(JOB), "emulated": rows(SETTINGS), "others": sorted(OTHER_HELP.items())}))
+import json
+from spillway.settings import ALL, RULES
+def row(each):
+    limits = (("above" if each.range.above else "from", each.range.least), ("to", each.range.most))
+    values = [f"{word} {limit}" for word, limit in limits if limit]
+    return each.group, (
+        f"`{each.flag} {each.metavar}".rstrip() + "`" if each.commands else "–",
+        f"`{each.variable}`",
+        " ".join(["0 or 1" if each.is_switch else ", ".join(each.range.choices) or each.type, *values]),
+        f"`{each.default}`" if each.default else "",
+        each.help,
+    )
+print(json.dumps([[row(each) for each in ALL.values()], RULES]))
 """
 
 
 def pages(root: Path) -> dict[str, str]:
     """Text by the page's path below docs."""
-    commands = _commands(root)
     return {
         "reference/python.md": _python(root / "python/spillway"),
-        "reference/commands.md": commands,
-        "reference/settings.md": _settings(root, commands),
+        "reference/commands.md": _commands(root),
+        "reference/settings.md": _settings(root),
         "reference/c.md": _headers(root, "C header", ("spillway.h",)),
         "reference/cpp.md": _headers(root, "C++ headers", _in_folder(root, "torch")),
     }
@@ -122,20 +127,26 @@ def _commands(root: Path) -> str:
     return text
 
 
-def _settings(root: Path, commands: str) -> str:
-    found = json.loads(_run(root, "-c", _SETTINGS))
+def _settings(root: Path) -> str:
+    rows, rules = json.loads(_run(root, "-c", _SETTINGS))
     text = (
-        "# Settings\n\nEach option of a command has an environment variable; the option wins. An unknown "
-        "`SPILLWAY_` variable, and a value that cannot be used, is an error.\n"
+        "# Settings\n\nEach option of a command has an environment variable; the option takes precedence. An "
+        "unknown `SPILLWAY_` variable, and an invalid value, are errors.\n"
     )
-    for title, key in (("Options of a job", "job"), ("The emulated GPU", "emulated")):
-        text += f"\n## {title}\n\n| option | variable | meaning |\n|---|---|---|\n"
-        for flag, variable, said in found[key]:
-            # A command may set what it has no option for.
-            option = f"`{flag}`" if flag.split()[0] in commands else "–"
-            text += f"| {option} | `{variable}` | {said} |\n"
-    text += "\n## Variables without an option\n\n| variable | meaning |\n|---|---|\n"
-    return text + "".join(f"| `{name}` | {said} |\n" for name, said in found["others"])
+    last = ""
+    for group, cells in rows:
+        if group != last:
+            text += f"\n## {group}\n\n| option | variable | values | default | meaning |\n"
+            text += "|---|---|---|---|---|\n"
+        last = group
+        text += f"| {' | '.join(cells)} |\n"
+    text += "\n## Settings that exclude or need others\n\n"
+    text += "| setting | excludes | needs one of | because it |\n|---|---|---|---|\n"
+    for rule in rules:
+        lists = (rule.get(each, ()) for each in ("settings", "excludes", "needs"))
+        cells = (*(", ".join(f"`{term}`" for term in each) for each in lists), rule.get("because", ""))
+        text += f"| {' | '.join(cells)} |\n"
+    return text
 
 
 # --- Headers ------------------------------------------------------------------------------------------------

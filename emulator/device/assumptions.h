@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/base/result.h"
-
-#include <string>
+#include <string_view>
 
 namespace spillway::emulator {
 
@@ -15,8 +13,8 @@ struct Assumptions {
   double finite = 1;   // isnan and isinf find no element
 };
 
-/// "finite,nonzero=0.5": omitted names are unchanged.
-/// Errors: kInvalidArgument for unknown names, invalid numbers, and shares outside 0 to 1.
-Result<Assumptions> parse_assumptions(const std::string& text);
+/// A valid value of SPILLWAY_EMULATE_ASSUME, such as "finite,nonzero=0.5": omitted names have their
+/// default.
+Assumptions parse_assumptions(std::string_view text);
 
 }  // namespace spillway::emulator

@@ -22,7 +22,6 @@ constexpr Known kKnown[] = {{"7.5", 1024, 64},
 }  // namespace
 
 Result<Chip> chip_of(const std::string& capability) {
-  std::string names;
   for (const Known& known : kKnown) {
     if (capability == known.capability) {
       const std::size_t dot = capability.find('.');
@@ -33,9 +32,9 @@ Result<Chip> chip_of(const std::string& capability) {
       chip.shared_per_multiprocessor = known.shared_per_multiprocessor << 10;
       return chip;
     }
-    names += (names.empty() ? "" : ", ") + std::string(known.capability);
   }
-  return SPILLWAY_ERROR(Code::kInvalidArgument, capability + ": expected one of " + names);
+  return SPILLWAY_ERROR(Code::kInvalidArgument,
+                        "SPILLWAY_EMULATE_CAPABILITY=" + capability + ": is not described");
 }
 
 int device_attribute(const Chip& chip, CUdevice_attribute attribute) {

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/base/result.h"
-
 #include <cstdint>
-#include <string>
+#include <string_view>
 
 namespace spillway::emulator {
 
@@ -41,9 +39,8 @@ struct Rates {
   [[nodiscard]] double seconds(double flops, Arithmetic arithmetic, KernelKind kind) const;
 };
 
-/// "memory=3.35e12,half=989e12,product=0.75": omitted names are unchanged.
-/// Errors: kInvalidArgument for unknown names, numbers that are not above 0, shares and times above
-/// 1.
-Result<Rates> parse_rates(const std::string& text);
+/// A valid value of SPILLWAY_EMULATE_RATES, such as "memory=3.35e12,half=989e12,product=0.75":
+/// omitted names have their default.
+Rates parse_rates(std::string_view text);
 
 }  // namespace spillway::emulator

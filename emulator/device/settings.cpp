@@ -2,20 +2,18 @@
 #include "emulator/device/settings.h"
 
 #include "allocator/base/env.h"
+#include "allocator/base/setting_values.h"
+#include "allocator/base/settings.h"
 #include "emulator/device/addresses.h"
 #include "emulator/device/faults.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <limits>
 #include <numeric>
-#include <utility>
 
 namespace spillway::emulator {
 namespace {
-
-constexpr Bytes kDefaultMemory{8ULL << 30U};
 
 Status refuse_unavailable() {
   SPILLWAY_ASSIGN_OR_RETURN(const auto profile, env::text("SPILLWAY_EMULATE_PROFILE"));
@@ -28,93 +26,35 @@ Status refuse_unavailable() {
   return {};
 }
 
-/// "3us" or "0.5ms" in seconds.
-Result<double> parse_duration(const std::string& name, const std::string& value) {
-  constexpr std::pair<std::string_view, double> kUnits[] = {
-      {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}};
-  std::string_view unit = value;
-  constexpr double kNone = std::numeric_limits<double>::infinity();
-  const double number = value.starts_with('.') ? kNone : env::read_decimal(unit).value_or(kNone);
-  for (const auto& [known, seconds] : kUnits) {
-    if (unit == known && number * seconds <= 3600) return number * seconds;
-  }
-  return SPILLWAY_ERROR(
-      Code::kInvalidArgument,
-      name + "=" + value + ": expected a time up to 3600s with its unit, such as 3us or 0.5ms");
-}
-
-Status read_rate(const char* name, double* rate) {
-  SPILLWAY_ASSIGN_OR_RETURN(const auto size, env::size(name));
-  if (!size) return {};
-  if (size->zero()) {
-    return SPILLWAY_ERROR(
-        Code::kInvalidArgument,
-        std::string(name) + ": expected a size per second above 0, such as 50GiB");
-  }
-  *rate = static_cast<double>(size->count());
-  return {};
-}
-
 Result<ClockSettings> read_clock(bool shape_only) {
   ClockSettings clock;
-  SPILLWAY_ASSIGN_OR_RETURN(const auto kind,
-                            env::choice("SPILLWAY_EMULATE_CLOCK", {"real", "virtual"}));
-  if (shape_only && kind.value_or("virtual") != "virtual") {
-    return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "SPILLWAY_EMULATE_CLOCK=real: SPILLWAY_EMULATE_SHAPE_ONLY needs the "
-                          "virtual clock. Unset one of them.");
-  }
-  clock.is_virtual = shape_only || kind.value_or("real") == "virtual";
-  for (const char* name : {"SPILLWAY_EMULATE_LINK_H2D",
-                           "SPILLWAY_EMULATE_LINK_D2H",
-                           "SPILLWAY_EMULATE_LATENCY",
-                           "SPILLWAY_EMULATE_RATES"}) {
-    SPILLWAY_ASSIGN_OR_RETURN(const auto value, env::text(name));
-    if (value && !clock.is_virtual) {
-      return SPILLWAY_ERROR(Code::kInvalidArgument,
-                            std::string(name) + "=" + *value +
-                                ": is for the virtual clock. Set SPILLWAY_EMULATE_CLOCK=virtual.");
-    }
-  }
-  SPILLWAY_RETURN_IF_ERROR(read_rate("SPILLWAY_EMULATE_LINK_H2D", &clock.host_to_device));
-  SPILLWAY_RETURN_IF_ERROR(read_rate("SPILLWAY_EMULATE_LINK_D2H", &clock.device_to_host));
-  SPILLWAY_ASSIGN_OR_RETURN(const auto latency, env::text("SPILLWAY_EMULATE_LATENCY"));
-  if (latency) {
-    SPILLWAY_ASSIGN_OR_RETURN(clock.latency, parse_duration("SPILLWAY_EMULATE_LATENCY", *latency));
-  }
+  SPILLWAY_ASSIGN_OR_RETURN(const auto kind, env::text("SPILLWAY_EMULATE_CLOCK"));
+  clock.is_virtual = shape_only || kind == "virtual";
+  SPILLWAY_ASSIGN_OR_RETURN(const auto to_device, env::number("SPILLWAY_EMULATE_LINK_H2D"));
+  SPILLWAY_ASSIGN_OR_RETURN(const auto to_host, env::number("SPILLWAY_EMULATE_LINK_D2H"));
+  SPILLWAY_ASSIGN_OR_RETURN(const auto latency, env::number("SPILLWAY_EMULATE_LATENCY"));
   SPILLWAY_ASSIGN_OR_RETURN(const auto rates, env::text("SPILLWAY_EMULATE_RATES"));
-  const Result<Rates> read = parse_rates(rates.value_or(""));
-  if (!read.ok()) {
-    return SPILLWAY_ERROR(read.status().code(),
-                          "SPILLWAY_EMULATE_RATES: " + read.status().detail());
-  }
-  clock.rates = read.value();
+  clock.host_to_device = to_device.value();
+  clock.device_to_host = to_host.value();
+  clock.latency = latency.value();
+  clock.rates = parse_rates(rates.value_or(""));
   return clock;
 }
 
 Result<Chip> read_chip() {
   SPILLWAY_ASSIGN_OR_RETURN(const auto capability, env::text("SPILLWAY_EMULATE_CAPABILITY"));
-  Result<Chip> chip = capability ? chip_of(*capability) : Chip();
-  if (!chip.ok()) {
-    return SPILLWAY_ERROR(chip.status().code(),
-                          "SPILLWAY_EMULATE_CAPABILITY=" + chip.status().detail());
-  }
-  SPILLWAY_ASSIGN_OR_RETURN(const auto multiprocessors,
-                            env::whole("SPILLWAY_EMULATE_MULTIPROCESSORS", 1, 1024));
-  Chip with = chip.value();
-  with.multiprocessors = static_cast<int>(multiprocessors.value_or(with.multiprocessors));
-  return with;
+  SPILLWAY_ASSIGN_OR_RETURN(Chip chip, chip_of(capability.value()));
+  SPILLWAY_ASSIGN_OR_RETURN(const long multiprocessors,
+                            env::integer("SPILLWAY_EMULATE_MULTIPROCESSORS"));
+  chip.multiprocessors = static_cast<int>(multiprocessors);
+  return chip;
 }
 
 Status read_memory(Settings* settings) {
   SPILLWAY_ASSIGN_OR_RETURN(const auto memory, env::size("SPILLWAY_EMULATE_MEMORY"));
-  settings->memory = memory.value_or(kDefaultMemory).rounded_down(Bytes{kGranularity});
-  if (settings->memory.zero()) {
-    return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "SPILLWAY_EMULATE_MEMORY: expected at least 2MiB, such as 8GiB");
-  }
   SPILLWAY_ASSIGN_OR_RETURN(const auto context, env::size("SPILLWAY_EMULATE_CUDA_CONTEXT"));
-  settings->context = context.value_or(Bytes{});
+  settings->memory = memory.value().rounded_down(Bytes{kGranularity});
+  settings->context = context.value();
   if (settings->context >= settings->memory) {
     return SPILLWAY_ERROR(
         Code::kInvalidArgument,
@@ -124,92 +64,50 @@ Status read_memory(Settings* settings) {
   return {};
 }
 
-Result<Assumptions> read_assumptions(bool shape_only) {
-  SPILLWAY_ASSIGN_OR_RETURN(const auto assume, env::text("SPILLWAY_EMULATE_ASSUME"));
-  if (assume && !shape_only) {
-    return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "SPILLWAY_EMULATE_ASSUME=" + *assume +
-                              ": is for dry runs. Set SPILLWAY_EMULATE_SHAPE_ONLY=1.");
-  }
-  Result<Assumptions> assumed = parse_assumptions(assume.value_or(""));
-  if (!assumed.ok()) {
-    return SPILLWAY_ERROR(assumed.status().code(),
-                          "SPILLWAY_EMULATE_ASSUME: " + assumed.status().detail());
-  }
-  return assumed;
-}
-
-/// Refuses settings that need bytes or operators, which a dry run lacks.
-Status refuse_in_dry_runs(const Settings& settings) {
-  if (!settings.shape_only) return {};
-  if (settings.poison) {
-    return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "SPILLWAY_EMULATE_POISON=1: touches every byte, and "
-                          "SPILLWAY_EMULATE_SHAPE_ONLY=1 none. Unset one of them.");
-  }
-  if (settings.check) {
-    return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "SPILLWAY_EMULATE_CHECK=1: looks at what operators touch, and "
-                          "SPILLWAY_EMULATE_SHAPE_ONLY=1 has none that do. Unset one of them.");
-  }
-  return {};
-}
-
 Result<Settings> read() {
-  SPILLWAY_RETURN_IF_ERROR(env::check_names());
+  SPILLWAY_RETURN_IF_ERROR(settings::check_environment(settings::Section::kEmulated));
   SPILLWAY_RETURN_IF_ERROR(refuse_unavailable());
-  SPILLWAY_ASSIGN_OR_RETURN(const auto emulate, env::flag("SPILLWAY_EMULATE"));
-  if (!emulate.value_or(false)) {
+  SPILLWAY_ASSIGN_OR_RETURN(const bool emulate, env::flag("SPILLWAY_EMULATE"));
+  if (!emulate) {
     return SPILLWAY_ERROR(
         Code::kInvalidArgument,
         "the emulated GPU is loaded but not switched on. Set SPILLWAY_EMULATE=1.");
   }
-  Settings settings;
+  Settings read;
   SPILLWAY_ASSIGN_OR_RETURN(const auto schedule, env::text("SPILLWAY_EMULATE_SCHEDULE"));
-  SPILLWAY_ASSIGN_OR_RETURN(settings.schedule, parse_schedule(schedule.value_or("eager")));
-  SPILLWAY_ASSIGN_OR_RETURN(const auto check, env::flag("SPILLWAY_EMULATE_CHECK"));
-  settings.check = check.value_or(false);
+  SPILLWAY_ASSIGN_OR_RETURN(read.schedule, parse_schedule(schedule.value()));
+  SPILLWAY_ASSIGN_OR_RETURN(read.check, env::flag("SPILLWAY_EMULATE_CHECK"));
   SPILLWAY_ASSIGN_OR_RETURN(const auto reports, env::text("SPILLWAY_EMULATE_REPORTS"));
-  settings.reports = reports.value_or("");
-  SPILLWAY_ASSIGN_OR_RETURN(const auto devices, env::whole("SPILLWAY_EMULATE_DEVICES", 1, 8));
-  settings.visible =
-      visible_devices(env::foreign("CUDA_VISIBLE_DEVICES"), static_cast<int>(devices.value_or(1)));
-  settings.devices = static_cast<int>(settings.visible.size());
-  SPILLWAY_RETURN_IF_ERROR(read_memory(&settings));
-  SPILLWAY_ASSIGN_OR_RETURN(settings.chip, read_chip());
-  SPILLWAY_ASSIGN_OR_RETURN(const auto rng, env::choice("SPILLWAY_EMULATE_RNG", {"philox", "cpu"}));
-  settings.cpu_rng = rng.value_or("philox") == "cpu";
-  SPILLWAY_ASSIGN_OR_RETURN(const auto shape_only, env::flag("SPILLWAY_EMULATE_SHAPE_ONLY"));
-  settings.shape_only = shape_only.value_or(false);
-  SPILLWAY_ASSIGN_OR_RETURN(settings.clock, read_clock(settings.shape_only));
-  SPILLWAY_ASSIGN_OR_RETURN(const auto poison, env::flag("SPILLWAY_EMULATE_POISON"));
-  settings.poison = poison.value_or(false);
-  SPILLWAY_RETURN_IF_ERROR(refuse_in_dry_runs(settings));
-  SPILLWAY_ASSIGN_OR_RETURN(settings.assumed, read_assumptions(settings.shape_only));
+  read.reports = reports.value_or("");
+  SPILLWAY_ASSIGN_OR_RETURN(const long devices, env::integer("SPILLWAY_EMULATE_DEVICES"));
+  read.visible = visible_devices(env::foreign("CUDA_VISIBLE_DEVICES"), static_cast<int>(devices));
+  read.devices = static_cast<int>(read.visible.size());
+  SPILLWAY_RETURN_IF_ERROR(read_memory(&read));
+  SPILLWAY_ASSIGN_OR_RETURN(read.chip, read_chip());
+  SPILLWAY_ASSIGN_OR_RETURN(const auto rng, env::text("SPILLWAY_EMULATE_RNG"));
+  read.cpu_rng = rng == "cpu";
+  SPILLWAY_ASSIGN_OR_RETURN(read.shape_only, env::flag("SPILLWAY_EMULATE_SHAPE_ONLY"));
+  SPILLWAY_ASSIGN_OR_RETURN(read.clock, read_clock(read.shape_only));
+  SPILLWAY_ASSIGN_OR_RETURN(read.poison, env::flag("SPILLWAY_EMULATE_POISON"));
+  SPILLWAY_ASSIGN_OR_RETURN(const auto assumed, env::text("SPILLWAY_EMULATE_ASSUME"));
+  read.assumed = parse_assumptions(assumed.value_or(""));
   SPILLWAY_ASSIGN_OR_RETURN(const auto faults, env::text("SPILLWAY_EMULATE_FAULT"));
-  settings.faults = faults.value_or("");
-  if (const Status status = check_faults(settings.faults); !status.ok()) {
+  read.faults = faults.value_or("");
+  if (const Status status = check_faults(read.faults); !status.ok()) {
     return SPILLWAY_ERROR(status.code(), "SPILLWAY_EMULATE_FAULT: " + status.detail());
   }
-  return settings;
+  return read;
 }
 
 }  // namespace
 
 Result<Schedule> parse_schedule(const std::string& value) {
+  constexpr const char* kName = "SPILLWAY_EMULATE_SCHEDULE";
+  SPILLWAY_RETURN_IF_ERROR(settings::check(*settings::find(kName), kName, value));
   if (value == "eager") return Schedule{Schedule::Kind::kEager};
   if (value == "late") return Schedule{Schedule::Kind::kLate};
-  constexpr std::string_view kShuffled = "shuffled:";
-  if (value.starts_with(kShuffled)) {
-    Schedule schedule{Schedule::Kind::kShuffled};
-    const char* end = value.data() + value.size();
-    const auto read = std::from_chars(value.data() + kShuffled.size(), end, schedule.seed);
-    if (read.ec == std::errc() && read.ptr == end) return schedule;
-  }
-  return SPILLWAY_ERROR(Code::kInvalidArgument,
-                        "SPILLWAY_EMULATE_SCHEDULE=" + value +
-                            ": expected one of eager, late, shuffled:SEED with an integer for "
-                            "SEED, such as shuffled:7");
+  const auto seed = settings::read_integer(value.substr(value.find(':') + 1));
+  return Schedule{Schedule::Kind::kShuffled, static_cast<std::uint64_t>(seed.value())};
 }
 
 Visible visible_devices(const std::optional<std::string>& value, int devices) {

@@ -22,16 +22,16 @@ struct Schedule {
   std::uint64_t seed = 0;  // of kShuffled
 };
 
-/// "eager", "late" or "shuffled:SEED". Errors: kInvalidArgument for anything else.
+/// As SPILLWAY_EMULATE_SCHEDULE. Errors: kInvalidArgument for another text.
 Result<Schedule> parse_schedule(const std::string& value);
 
 /// The time of events; see Clock.
 struct ClockSettings {
-  bool is_virtual = false;                       // SPILLWAY_EMULATE_CLOCK=virtual
-  double host_to_device = 50.0 * (1ULL << 30U);  // SPILLWAY_EMULATE_LINK_H2D, bytes per second
-  double device_to_host = 50.0 * (1ULL << 30U);  // SPILLWAY_EMULATE_LINK_D2H
-  double latency = 5e-6;                         // SPILLWAY_EMULATE_LATENCY, seconds of each copy
-  Rates rates;                                   // SPILLWAY_EMULATE_RATES
+  bool is_virtual = false;    // SPILLWAY_EMULATE_CLOCK=virtual
+  double host_to_device = 0;  // SPILLWAY_EMULATE_LINK_H2D, bytes per second
+  double device_to_host = 0;  // SPILLWAY_EMULATE_LINK_D2H
+  double latency = 0;         // SPILLWAY_EMULATE_LATENCY, seconds of each copy
+  Rates rates;                // SPILLWAY_EMULATE_RATES
 };
 
 /// The devices that a program sees, by their number in the machine.

@@ -8,8 +8,10 @@ import errno
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 __all__ = [
     "DOCUMENT",
@@ -19,6 +21,7 @@ __all__ = [
     "read_bytes",
     "read_start",
     "read_text",
+    "read_toml",
     "reason_of",
     "replace",
 ]
@@ -88,6 +91,16 @@ def read_text(path: str | os.PathLike[str], most: int = DOCUMENT) -> str:
     """The content as text. Raises OSError as `read_bytes` does, and UnicodeDecodeError, a ValueError, for a
     file that is not UTF-8."""
     return read_bytes(path, most).decode("utf-8")
+
+
+def read_toml(path: str | os.PathLike[str], most: int) -> dict[str, Any]:
+    """The document of a TOML file. Raises OSError as `read_bytes` does; ValueError if it is not TOML, or not
+    text; RecursionError if its values nest too deeply."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    return tomllib.loads(read_text(path, most))
 
 
 def reason_of(error: OSError) -> str:

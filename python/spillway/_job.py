@@ -10,40 +10,16 @@ import sys
 
 from spillway._text import printable
 from spillway.launch import EMULATOR, SHIM
-from spillway.settings import JOB, OF_A_REPORT, LaunchError, tag_ratios
+from spillway.settings import JOB, LaunchError, check_rules, tag_ratios
 
 
 def wanted() -> dict[str, str]:
     """The settings that are given, by option. Raises LaunchError for an invalid value."""
-    given = {setting.option: os.environ.get(setting.variable, "") for setting in JOB}
-    for setting in JOB:
-        if given[setting.option]:
-            setting.check(setting.variable, given[setting.option])
-    if (given["budget"] or given["time_limit"]) and given["ratio"]:
-        which = "SPILLWAY_BUDGET" if given["budget"] else "SPILLWAY_TIME_LIMIT"
-        raise LaunchError(
-            f"{which}={os.environ[which]}: cannot be combined with SPILLWAY_OFFLOAD_RATIO={given['ratio']}. "
-            "Unset one of them."
-        )
-    if given["plans"] and not (given["budget"] or given["time_limit"]):
-        raise LaunchError(
-            f"SPILLWAY_PLANS={given['plans']}: needs SPILLWAY_BUDGET or SPILLWAY_TIME_LIMIT, whose plans it "
-            "saves. Set one of them."
-        )
-    if given["over_budget"] and not given["budget"]:
-        raise LaunchError(
-            f"SPILLWAY_OVER_BUDGET={given['over_budget']}: needs SPILLWAY_BUDGET, the limit that it is "
-            "about. Set SPILLWAY_BUDGET=SIZE."
-        )
-    of_a_report = [option for option in OF_A_REPORT if given[option] not in ("", "0")]
-    if of_a_report and not given["report"]:
-        option = of_a_report[0]
-        raise LaunchError(
-            f"SPILLWAY_REPORT_{option.upper()}={given[option]}: needs SPILLWAY_REPORT, the report's folder. "
-            "Set SPILLWAY_REPORT=DIR."
-        )
-    off = [setting.option for setting in JOB if setting.is_switch and given[setting.option] == "0"]
-    return {option: value for option, value in given.items() if value and option not in off}
+    given = {setting: os.environ[setting.variable] for setting in JOB if os.environ.get(setting.variable)}
+    for setting, value in given.items():
+        setting.check(setting.variable, value)
+    check_rules(f"{setting.variable}={value}" for setting, value in given.items())
+    return {each.option: value for each, value in given.items() if not (each.is_switch and value == "0")}
 
 
 def start() -> None:
@@ -114,7 +90,7 @@ def _set_up(given: dict[str, str]) -> None:
         if "tag_ratio" in given:
             from spillway import _named_regions
 
-            _named_regions.start(tag_ratios("SPILLWAY_TAG_RATIO", given["tag_ratio"]))
+            _named_regions.start(tag_ratios(given["tag_ratio"]))
     except (RuntimeError, ValueError) as error:
         raise SystemExit(_say(str(error))) from None
     end_steps_with_optimizers()

@@ -6,29 +6,27 @@ from __future__ import annotations
 import os
 import re
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from spillway.settings import (
+    ALL,
     EMULATOR,
     JOB,
     LIBRARIES,
-    OF_A_REPORT,
-    OF_THE_VIRTUAL_CLOCK,
-    OTHERS,
     PROFILE,
-    RULED_OUT_IN_A_DRY_RUN,
     SETTINGS,
     LaunchError,
-    Setting,
+    check,
+    check_rules,
+    of_option,
 )
 
 __all__ = [
     "EMULATOR",
     "JOB",
     "LIBRARIES",
-    "OTHERS",
     "PACKAGE",
     "SETTINGS",
     "SHIM",
@@ -45,14 +43,9 @@ SHIM = LIBRARIES / "libspillway_preload.so"
 
 def check_inherited(env: Mapping[str, str]) -> None:
     """Raises LaunchError for the first SPILLWAY_* variable that is unknown or has an invalid value."""
-    known = {**OTHERS, **{setting.variable: setting.check for setting in JOB + SETTINGS}}
     for name, value in sorted(env.items()):
-        if not name.startswith("SPILLWAY_"):
-            continue
-        if name not in known:
-            raise LaunchError(f"{name}: unknown setting. Use one of {', '.join(known)}.")
-        if value:
-            known[name](name, value)
+        if name.startswith("SPILLWAY_") and (value or name not in ALL):
+            check(name, name, value)
 
 
 def environment(
@@ -96,7 +89,11 @@ def environment(
             raise LaunchError(f"{given}: needs the emulated GPU. Add --emulate.")
         value = options[setting.option]
         changes[setting.variable] = setting.check(setting.flag, str(int(value) if value is True else value))
-    _check_together(env | changes, options)
+    check_rules(
+        f"{ALL[name].shown(ALL[name].option in options)}={value}"
+        for name, value in (env | changes).items()
+        if name in ALL
+    )
     tree = str(PACKAGE.parent)
     # An installed package is found without help, and site-packages must not come before the standard library.
     if tree not in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib")):
@@ -112,97 +109,18 @@ def _of_profile(given: str | None, options: _Options, env: Mapping[str, str]) ->
         return {}
     from spillway import profiles
 
-    shape_only = options.get("shape_only") or _is_on(env, _setting("shape_only"))
+    shape_only = options.get("shape_only") or env.get(of_option("shape_only").variable) == "1"
     clock = options.get("clock") or env.get("SPILLWAY_EMULATE_CLOCK") or ("virtual" if shape_only else "real")
-    variables = {setting.option: setting.variable for setting in SETTINGS}
     return {
         option: value
         for option, value in profiles.read(name).settings(clock == "virtual").items()
-        if given or not env.get(variables[option])
+        if given or not env.get(of_option(option).variable)
     }
 
 
 def _rates_over(profile: str, given: str) -> str:
     """The rates of the profile, overridden by those given."""
     return ",".join({item.partition("=")[0]: item for item in f"{profile},{given}".split(",")}.values())
-
-
-def _check_against_ratio(
-    budget: Setting, env: Mapping[str, str], options: _Options, named: Callable[[Setting], str]
-) -> None:
-    ratio = _setting("ratio")
-    if not (env.get(budget.variable) and env.get(ratio.variable)):
-        return
-    inherited = [each for each in (budget, ratio) if each.option not in options]
-    if len(inherited) != 1:
-        raise LaunchError(
-            f"{named(budget)}={env[budget.variable]}: cannot be combined with "
-            f"{named(ratio)}={env[ratio.variable]}. Use one of them; a budget chooses the share to offload."
-        )
-    (other,) = inherited
-    given = budget if other is ratio else ratio
-    raise LaunchError(
-        f"{given.flag}={env[given.variable]}: cannot be combined with {other.variable}={env[other.variable]} "
-        "of the environment. Unset that variable."
-    )
-
-
-def _check_together(env: Mapping[str, str], options: _Options) -> None:
-    """Raises LaunchError for settings that exclude each other, or that need another one."""
-
-    def named(setting: Setting) -> str:
-        return setting.flag if setting.option in options else setting.variable
-
-    for option in ("budget", "time_limit"):
-        _check_against_ratio(_setting(option), env, options, named)
-    plans = _setting("plans")
-    if env.get(plans.variable) and not any(
-        env.get(_setting(each).variable) for each in ("budget", "time_limit")
-    ):
-        raise LaunchError(
-            f"{named(plans)}={env[plans.variable]}: needs a budget, whose plan it saves. Add --budget or "
-            "--time-limit."
-        )
-    over_budget = _setting("over_budget")
-    if env.get(over_budget.variable) and not env.get(_setting("budget").variable):
-        raise LaunchError(
-            f"{named(over_budget)}={env[over_budget.variable]}: needs a budget that a step can exceed. Add "
-            "--budget SIZE."
-        )
-    for setting in JOB if not env.get("SPILLWAY_REPORT") else ():
-        if setting.option in OF_A_REPORT and _is_on(env, setting):
-            given = named(setting) if setting.is_switch else f"{named(setting)}={env[setting.variable]}"
-            raise LaunchError(f"{given}: needs a report to write to. Add --report DIR.")
-    kernels = _setting("kernels")
-    if env.get("SPILLWAY_EMULATE") == "1" and env.get(kernels.variable):
-        raise LaunchError(
-            f"{named(kernels)}={env[kernels.variable]}: needs a GPU; the emulated one has no kernels. "
-            f"{'Leave it out' if kernels.option in options else 'Unset it'}."
-        )
-    clock, assume = map(_setting, ("clock", "assume"))
-    dry = _is_on(env, _setting("shape_only"))
-    for setting in SETTINGS if dry else ():
-        why = RULED_OUT_IN_A_DRY_RUN.get(setting.option)
-        if why and (env.get(clock.variable) == "real" if setting is clock else _is_on(env, setting)):
-            given = f"{named(setting)}=real" if setting is clock else named(setting)
-            raise LaunchError(
-                f"{given}: {why}. {'Leave it out' if setting.option in options else 'Unset it'}."
-            )
-    if not dry and env.get(assume.variable):
-        raise LaunchError(f"{named(assume)}={env[assume.variable]}: needs a dry run. Use spillway dry-run.")
-    for setting in SETTINGS:
-        value = env.get(setting.variable) if setting.option in OF_THE_VIRTUAL_CLOCK else None
-        if value and not dry and env.get(clock.variable) != "virtual":
-            given = options.get(setting.option, value)
-            raise LaunchError(f"{named(setting)}={given}: needs the virtual clock. Add --clock virtual.")
-
-
-def _setting(option: str) -> Setting:
-    return next(each for each in JOB + SETTINGS if each.option == option)
-
-
-def _is_on(env: Mapping[str, str], switch: Setting) -> bool:
-    return env.get(switch.variable, "0") not in ("", "0")
 
 
 def _preloaded(ours: list[Path], env: Mapping[str, str]) -> dict[str, str]:

@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-import re
-from decimal import Decimal
 from typing import Any
 
 from spillway._arguments import flag
 from spillway._load import glue
 from spillway._summary import device_index
+from spillway.settings import size_in_bytes
 
 __all__ = ["limit", "set_limit", "size_of"]
-
-_UNITS = {"": 0, "B": 0, "KiB": 10, "MiB": 20, "GiB": 30, "TiB": 40}
 
 
 def size_of(name: str, value: Any, least: int = 1) -> int:
@@ -21,10 +18,10 @@ def size_of(name: str, value: Any, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError(f'{name} must be an integer number of bytes, or text such as "20GiB", not {value!r}')
     if isinstance(value, str):
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(B|KiB|MiB|GiB|TiB|)", value)
-        if found is None:
+        size = size_in_bytes(value)
+        if size is None:
             raise ValueError(f'{name} must be a size such as "512MiB" or "1.5GiB", not {value!r}')
-        value = int(Decimal(found[1]) * 2 ** _UNITS[found[2]])
+        value = size
     if not least <= value < 2**63:
         allowed = "above 0" if least == 1 else f"at least {least}"
         raise ValueError(f"{name} must be {allowed} and at most the device's memory, not {value} bytes")

@@ -1,331 +1,227 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of Spillway: their options, environment variables and allowed values."""
+"""The settings of Spillway: the table of settings.toml, and the checks of values, which C++ makes
+(allocator/base/settings.h)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from spillway import _setting_values as checks
-from spillway._setting_values import CAPABILITIES, EMULATOR, LIBRARIES, RATES, LaunchError, tag_ratios
+from spillway import _setting_values as launcher
+from spillway._files import read_toml
+from spillway._setting_values import EMULATOR, LIBRARIES, LaunchError
 
 __all__ = [
+    "ALL",
     "CAPABILITIES",
     "EMULATOR",
     "JOB",
     "LIBRARIES",
-    "OF_A_REPORT",
-    "OF_THE_VIRTUAL_CLOCK",
-    "OTHERS",
     "PROFILE",
     "RATES",
-    "RULED_OUT_IN_A_DRY_RUN",
+    "RULES",
     "SETTINGS",
     "LaunchError",
     "Setting",
+    "check",
+    "check_rules",
+    "needing",
+    "of_option",
+    "reasons_against",
+    "size_in_bytes",
     "tag_ratios",
 ]
+
+TABLE = Path(__file__).absolute().parent / "settings.toml"
+_LIBRARY = LIBRARIES / "libspillway_settings.so"
+_MOST = 1 << 20  # bytes of the table
+
+
+@dataclass(frozen=True)
+class Range:
+    """The type of a value, its choices, and its smallest and largest value as text; "" for none."""
+
+    type: str
+    choices: tuple[str, ...] = ()
+    least: str = ""
+    above: bool = False  # the smallest value itself is excluded
+    most: str = ""
+
+    @classmethod
+    def of(cls, text: str) -> Range:
+        """Of "choice error warn" or "number from 0 to 1"."""
+        kind, *words = text.split()
+        if kind == "choice":
+            return cls(kind, tuple(words))
+        limits = dict(zip(words[::2], words[1::2], strict=True))
+        least = limits.get("from", limits.get("above", ""))
+        return cls(kind, least=least, above="above" in limits, most=limits.get("to", ""))
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting: its option, its variable, and the check of its value."""
+    """One setting: a row of the table, which describes the fields."""
 
-    option: str
     variable: str
-    check: Callable[[str, str], str]
-    group: str  # the heading of the option in the help
-    help: str  # one line beside the option in 80 columns
-    metavar: str | None = None
-    is_switch: bool = False
-    repeats: bool = False  # the option may be given several times; the variable separates by commas
+    of: str
+    group: str
+    help: str
+    range: Range
+    option: str = ""  # of launch.environment
+    metavar: str = ""
+    commands: tuple[str, ...] = ()
+    repeats: bool = False
+    parts: tuple[tuple[Range, str, str], ...] = ()  # with names and description
+    default: str = ""
+    example: str = ""
+    advice: str = ""
+    starts: bool = False
 
     @property
     def flag(self) -> str:
         return "--" + self.option.replace("_", "-")
 
+    @property
+    def type(self) -> str:
+        return self.range.type
 
-_MEMORY, _REPORT = "Memory", "Report"
-_GPU, _CLOCK, _DEBUGGING, _DRY_RUN = "Emulated GPU", "Virtual clock", "Debugging", "Dry run"
+    @property
+    def is_switch(self) -> bool:
+        return self.type == "flag"
 
-# Settings of a job whose script is unchanged.
-JOB = (
-    Setting(
-        "budget",
-        "SPILLWAY_BUDGET",
-        checks.budget,
-        _MEMORY,
-        "Keep each GPU within SIZE: 20GiB, 80%, or auto.",
-        "SIZE",
-    ),
-    Setting(
-        "time_limit",
-        "SPILLWAY_TIME_LIMIT",
-        checks.time_limit,
-        _MEMORY,
-        "Minimize memory within TIMES the plain step's time.",
-        "TIMES",
-    ),
-    Setting(
-        "over_budget",
-        "SPILLWAY_OVER_BUDGET",
-        checks.choice("error", "warn"),
-        _MEMORY,
-        "If a step exceeds --budget: error (default), warn.",
-        "ACTION",
-    ),
-    Setting(
-        "plans",
-        "SPILLWAY_PLANS",
-        checks.plans,
-        _MEMORY,
-        "Save the plan to FILE; start the next run from it.",
-        "FILE",
-    ),
-    Setting(
-        "ratio",
-        "SPILLWAY_OFFLOAD_RATIO",
-        checks.ratio,
-        _MEMORY,
-        "Offload this share of saved activations, 0 to 1.",
-        "SHARE",
-    ),
-    Setting(
-        "tag_ratio",
-        "SPILLWAY_TAG_RATIO",
-        checks.checked_tag_ratios,
-        _MEMORY,
-        "Another share for modules, NVTX ranges; repeatable.",
-        "NAME=SHARE",
-        repeats=True,
-    ),
-    Setting(
-        "recompute",
-        "SPILLWAY_RECOMPUTE",
-        checks.choice("0", "1"),
-        _MEMORY,
-        "Recompute cheap activations instead of saving them.",
-        is_switch=True,
-    ),
-    Setting(
-        "allocator",
-        "SPILLWAY_ALLOCATOR",
-        checks.choice("spillway", "torch"),
-        _MEMORY,
-        "Memory allocator: spillway (default) or torch.",
-        "NAME",
-    ),
-    Setting(
-        "report",
-        "SPILLWAY_REPORT",
-        checks.folder,
-        _REPORT,
-        "Record the run in DIR, for spillway report.",
-        "DIR",
-    ),
-    Setting(
-        "operators",
-        "SPILLWAY_REPORT_OPERATORS",
-        checks.choice("0", "1"),
-        _REPORT,
-        "With --report: time each operator.",
-        is_switch=True,
-    ),
-    Setting(
-        "kernels",
-        "SPILLWAY_REPORT_KERNELS",
-        checks.integer(1, 1000),
-        _REPORT,
-        "With --report: time kernels for N steps (CUPTI).",
-        "N",
-    ),
-)
+    def shown(self, as_option: bool) -> str:
+        """The name in errors."""
+        return self.flag if as_option and self.commands else self.variable
 
-# Settings of the emulated GPU.
-SETTINGS = (
-    Setting(
-        "devices",
-        "SPILLWAY_EMULATE_DEVICES",
-        checks.integer(1, 8),
-        _GPU,
-        "Number of GPUs, 1 to 8.",
-        "N",
-    ),
-    Setting(
-        "memory",
-        "SPILLWAY_EMULATE_MEMORY",
-        checks.gpu_memory,
-        _GPU,
-        "Memory of each GPU, such as 8GiB.",
-        "SIZE",
-    ),
-    Setting(
-        "cuda_context",
-        "SPILLWAY_EMULATE_CUDA_CONTEXT",
-        checks.size,
-        _GPU,
-        "Memory of the CUDA context, such as 0.5GiB.",
-        "SIZE",
-    ),
-    Setting(
-        "capability",
-        "SPILLWAY_EMULATE_CAPABILITY",
-        checks.choice(*CAPABILITIES),
-        _GPU,
-        "Compute capability; default: the profile's, or 9.0.",
-        "X.Y",
-    ),
-    Setting(
-        "multiprocessors",
-        "SPILLWAY_EMULATE_MULTIPROCESSORS",
-        checks.integer(1, 1024),
-        _GPU,
-        "Number of streaming multiprocessors.",
-        "N",
-    ),
-    Setting(
-        "fault",
-        "SPILLWAY_EMULATE_FAULT",
-        checks.fault,
-        _GPU,
-        "Let a call fail: cuMemCreate:3=out_of_memory.",
-        "CALL:N=ERROR",
-    ),
-    Setting(
-        "clock",
-        "SPILLWAY_EMULATE_CLOCK",
-        checks.choice("real", "virtual"),
-        _CLOCK,
-        "Time of events: real, or virtual (modeled).",
-        "CLOCK",
-    ),
-    Setting(
-        "link_h2d",
-        "SPILLWAY_EMULATE_LINK_H2D",
-        checks.rate,
-        _CLOCK,
-        "Bandwidth to each GPU, such as 55GB/s.",
-        "RATE",
-    ),
-    Setting(
-        "link_d2h",
-        "SPILLWAY_EMULATE_LINK_D2H",
-        checks.rate,
-        _CLOCK,
-        "Bandwidth from each GPU.",
-        "RATE",
-    ),
-    Setting(
-        "latency",
-        "SPILLWAY_EMULATE_LATENCY",
-        checks.duration,
-        _CLOCK,
-        "Latency of each copy, such as 3us.",
-        "TIME",
-    ),
-    Setting(
-        "rates",
-        "SPILLWAY_EMULATE_RATES",
-        checks.rates,
-        _CLOCK,
-        "Throughput: memory=3.35e12,half=989e12,product=0.75.",
-        "NAME=NUMBER,…",
-    ),
-    Setting(
-        "schedule",
-        "SPILLWAY_EMULATE_SCHEDULE",
-        checks.schedule,
-        _DEBUGGING,
-        "When async copies run: eager, late, shuffled:SEED.",
-        "WHEN",
-    ),
-    Setting(
-        "check",
-        "SPILLWAY_EMULATE_CHECK",
-        checks.choice("0", "1"),
-        _DEBUGGING,
-        "Report races; exit status 3 if there are any.",
-        is_switch=True,
-    ),
-    Setting(
-        "poison",
-        "SPILLWAY_EMULATE_POISON",
-        checks.choice("0", "1"),
-        _DEBUGGING,
-        "Fill new and freed device memory with NaN.",
-        is_switch=True,
-    ),
-    Setting(
-        "rng",
-        "SPILLWAY_EMULATE_RNG",
-        checks.choice("philox", "cpu"),
-        _DEBUGGING,
-        "Random numbers: philox (as on a GPU) or cpu.",
-        "GENERATOR",
-    ),
-    Setting(
-        "shape_only",  # the command dry-run sets it: no command has the option
-        "SPILLWAY_EMULATE_SHAPE_ONLY",
-        checks.choice("0", "1"),
-        _DRY_RUN,
-        "Predict memory and time without arithmetic.",
-        is_switch=True,
-    ),
-    Setting(
-        "assume",
-        "SPILLWAY_EMULATE_ASSUME",
-        checks.assumptions,
-        _DRY_RUN,
-        "Values to assume: finite,nonzero=0.5,unique=0.1.",
-        "NAME=NUMBER,…",
-    ),
-)
+    def check(self, name: str, value: str) -> str:
+        """The text to store in the variable. Errors call the setting `name`. Raises LaunchError."""
+        return check(self.variable, name, value)
 
-OF_A_REPORT = ("operators", "kernels")
-RULED_OUT_IN_A_DRY_RUN = {  # and why
-    "clock": "does not apply to a dry run, which needs the virtual clock",
-    "poison": "does not apply to a dry run, which has no device memory to fill",
-    "check": "does not apply to a dry run, which accesses no device memory",
+
+# What the launcher checks beside the text itself.
+_FURTHER: dict[str, Callable[[str, str], str]] = {
+    "file": launcher.file,
+    "folder": launcher.folder,
+    "fault": launcher.fault,
+    "profile": launcher.profile,
 }
-OF_THE_VIRTUAL_CLOCK = ("link_h2d", "link_d2h", "latency", "rates")
 
+
+def check(variable: str, name: str, value: str) -> str:
+    """As Setting.check, of the setting `variable`, which may be unknown."""
+    _raise(_library().spillway_settings_check(_bytes(variable), _bytes(name), *_text(value)))
+    further = _FURTHER.get(ALL[variable].type)
+    return further(name, value) if further else value
+
+
+def check_rules(given: Iterable[str]) -> None:
+    """Raises LaunchError for settings that exclude each other, or that need another one. `given` are texts
+    such as "--budget=20GiB" or "SPILLWAY_BUDGET=20GiB", each setting at most once."""
+    texts = [_bytes(each) for each in given]
+    array = (ctypes.c_char_p * len(texts))(*texts)
+    _raise(_library().spillway_settings_check_rules(array, ctypes.c_size_t(len(texts))))
+
+
+def size_in_bytes(text: str) -> int | None:
+    """The bytes of a size such as "20GiB"; None for another text."""
+    size = int(_library().spillway_settings_size(*_text(text)))
+    return size if size < 2**63 else None
+
+
+def _raise(error: bytes | None) -> None:
+    if error is not None:
+        raise LaunchError(error.decode())
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
+
+
+def _text(text: str) -> tuple[bytes, ctypes.c_size_t]:
+    encoded = _bytes(text)
+    return encoded, ctypes.c_size_t(len(encoded))
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """It loads no CUDA library, and no other one of Spillway's."""
+    if not _LIBRARY.exists():
+        raise LaunchError(f"{_LIBRARY}: is missing. Build it with scripts/build, or reinstall the package.")
+    library = ctypes.CDLL(str(_LIBRARY))
+    library.spillway_settings_check.restype = ctypes.c_char_p
+    library.spillway_settings_check_rules.restype = ctypes.c_char_p
+    library.spillway_settings_size.restype = ctypes.c_uint64
+    return library
+
+
+_DOCUMENT = read_toml(TABLE, _MOST)
+_COMMANDS = {"job": ["run", "env", "emulate", "dry-run"], "emulated": ["emulate", "dry-run"]}
+
+
+def _settings() -> Iterator[Setting]:
+    for section, about in _DOCUMENT["sections"].items():
+        for variable, row in _DOCUMENT[section].items():
+            flag, _, metavar = row.pop("option", "").partition(" ")
+            yield Setting(
+                variable,
+                about["of"],
+                about["title"],
+                range=Range.of(row.pop("type")),
+                option=flag.removeprefix("--").replace("-", "_"),
+                metavar=metavar,
+                commands=tuple(row.pop("commands", _COMMANDS[about["of"]] if flag else ())),
+                parts=tuple(
+                    (Range.of(part["type"]), part["names"], part["description"])
+                    for part in row.pop("parts", ())
+                ),
+                **row,
+            )
+
+
+#: By variable.
+ALL = {each.variable: each for each in _settings()}
+#: Settings of a job whose script is unchanged.
+JOB = tuple(each for each in ALL.values() if each.of == "job")
+#: Settings of the emulated GPU, without those that only the launcher sets.
+SETTINGS = tuple(each for each in ALL.values() if each.of == "emulated" and each.option)
+
+_BY_OPTION = {each.option: each for each in JOB + SETTINGS}
+
+CAPABILITIES = ALL["SPILLWAY_EMULATE_CAPABILITY"].range.choices
+RATES = tuple(" ".join(names for _, names, _ in ALL["SPILLWAY_EMULATE_RATES"].parts).split())
 # Read by the launcher only, which sets the settings above from it and removes it.
 PROFILE = "SPILLWAY_EMULATE_PROFILE"
 
-# The other settings, with their checks.
-OTHERS: dict[str, Callable[[str, str], str]] = {
-    "SPILLWAY_LOG": checks.choice("0", "1"),
-    "SPILLWAY_DISABLE": checks.choice("0", "1"),
-    "SPILLWAY_PINNED_LIMIT": checks.size,
-    "SPILLWAY_NODE_PINNED_LIMIT": checks.size,
-    "SPILLWAY_PLAN_REPLAY": checks.choice("0", "1"),
-    "SPILLWAY_MEMORY_LIMIT": checks.size,
-    "SPILLWAY_UNSUPPORTED": checks.choice("error", "warn"),
-    "SPILLWAY_PRELOAD": checks.choice("observe", "substitute"),
-    "SPILLWAY_PRELOAD_TRACE": lambda _, value: value,
-    "SPILLWAY_EMULATE": checks.choice("0", "1"),
-    "SPILLWAY_EMULATE_REPORTS": lambda _, value: value,
-    "SPILLWAY_EMULATE_ANSWERS": lambda _, value: value,
-    "SPILLWAY_DEVELOPER": checks.choice("0", "1"),
-    "SPILLWAY_OFFLINE": checks.choice("0", "1"),
-    PROFILE: checks.profile,
-}
 
-# What each of them does, for the documentation.
-OTHER_HELP: dict[str, str] = {
-    "SPILLWAY_LOG": "1: log to stderr what Spillway's libraries do.",
-    "SPILLWAY_DISABLE": "1: Spillway does nothing, whatever else is set.",
-    "SPILLWAY_PINNED_LIMIT": "Maximum pinned host memory for one device of a process, such as 64GiB.",
-    "SPILLWAY_NODE_PINNED_LIMIT": "Maximum pinned host memory of all processes of a user on a machine.",
-    "SPILLWAY_PLAN_REPLAY": "1: allocations of repeated steps get planned addresses, even without a budget.",
-    "SPILLWAY_MEMORY_LIMIT": "Maximum memory that Spillway's heap reserves on each GPU, such as 20GiB.",
-    "SPILLWAY_UNSUPPORTED": "If torch is not the build's: error ends the job, warn runs without Spillway.",
-    "SPILLWAY_PRELOAD": "observe: count CUDA calls. substitute: serve cudaMalloc from Spillway's heap.",
-    "SPILLWAY_PRELOAD_TRACE": "A file to which the preload library writes a trace of CUDA calls.",
-    "SPILLWAY_EMULATE": "1: the emulated GPU is in use; set by the launcher.",
-    "SPILLWAY_EMULATE_REPORTS": "A file that collects the races of all processes; set by the launcher.",
-    "SPILLWAY_EMULATE_ANSWERS": "A folder that collects the figures of a dry run; set by the launcher.",
-    "SPILLWAY_DEVELOPER": "Ignored at run time: an option of the build.",
-    "SPILLWAY_OFFLINE": "1: the scripts of the repository fetch nothing.",
-    PROFILE: "A profile of the emulated GPU for the launcher, such as h200.",
-}
+#: The settings that exclude or need others, as in the table.
+RULES: list[dict[str, Any]] = _DOCUMENT["rules"]
+
+
+def of_option(option: str) -> Setting:
+    return _BY_OPTION[option]
+
+
+def needing(term: str) -> tuple[str, ...]:
+    """The options of the settings that need `term`."""
+    found = [rule["settings"] for rule in RULES if term in rule.get("needs", ())]
+    return tuple(ALL[variable].option for variables in found for variable in variables)
+
+
+def reasons_against(term: str) -> dict[str, str]:
+    """By option, the reason why it excludes `term`."""
+    return {
+        ALL[variable.partition("=")[0]].option: rule["because"]
+        for rule in RULES
+        if term in rule.get("excludes", ()) and "because" in rule
+        for variable in rule["settings"]
+    }
+
+
+def tag_ratios(value: str) -> dict[str, float]:
+    """Shares by pattern, of a valid SPILLWAY_TAG_RATIO such as "mlp=0.8,attn*=0.5"."""
+    items = (item.partition("=") for item in value.split(","))
+    return {pattern: float(share) for pattern, _, share in items}

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/base/bytes.h"
-#include "allocator/base/env.h"
 #include "allocator/base/result.h"
 
 #include <gtest/gtest.h>
-
-#include <cstdlib>
 
 namespace spillway {
 namespace {
@@ -39,36 +36,6 @@ TEST(BytesTest, ASettingIsRoundedUpByAtMostAFiftieth) {
   EXPECT_EQ(setting_of(60_GiB + 1_B), "61GiB");
   EXPECT_EQ(setting_of(10_GiB + 1_B), "10241MiB");
   EXPECT_EQ(setting_of(Bytes{~0ULL}), "17179869184GiB");
-}
-
-TEST(EnvTest, SizesHaveBinaryUnits) {
-  EXPECT_EQ(env::parse_size("1.5GiB", "X").value(), 1536_MiB);
-  EXPECT_EQ(env::parse_size("512", "X").value(), 512_B);
-}
-
-TEST(EnvTest, ASizeThatCannotBeReadNamesVariableValueAndWhatIsAllowed) {
-  const auto result = env::parse_size("8GB", "SPILLWAY_EMULATE_MEMORY");
-  ASSERT_FALSE(result.ok());
-  EXPECT_EQ(result.status().code(), Code::kInvalidArgument);
-  EXPECT_NE(result.status().detail().find("SPILLWAY_EMULATE_MEMORY=8GB"), std::string::npos);
-  EXPECT_NE(result.status().detail().find("1.5GiB"), std::string::npos);
-}
-
-TEST(EnvTest, NegativeAndHugeSizesAreRefused) {
-  EXPECT_FALSE(env::parse_size("-1", "X").ok());
-  EXPECT_FALSE(env::parse_size("1e30", "X").ok());
-  EXPECT_FALSE(env::parse_size("inf", "X").ok());
-  EXPECT_FALSE(env::parse_size("0x10", "X").ok());
-  EXPECT_FALSE(env::parse_size("1e9", "X").ok());
-  EXPECT_FALSE(env::parse_size(".5GiB", "X").ok());
-}
-
-TEST(EnvTest, AnUnknownSettingIsNamed) {
-  setenv("SPILLWAY_EMULATE_SHEDULE", "late", 1);
-  const Status status = env::check_names();
-  unsetenv("SPILLWAY_EMULATE_SHEDULE");
-  EXPECT_EQ(status.code(), Code::kInvalidArgument);
-  EXPECT_NE(status.detail().find("SPILLWAY_EMULATE_SHEDULE"), std::string::npos);
 }
 
 TEST(StatusTest, AnErrorSaysWhatAndWhere) {

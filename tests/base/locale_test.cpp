@@ -3,6 +3,8 @@
 #include "allocator/base/bytes.h"
 #include "allocator/base/env.h"
 #include "allocator/base/number.h"
+#include "allocator/base/setting_values.h"
+#include "allocator/base/settings.h"
 
 #include <gtest/gtest.h>
 
@@ -73,10 +75,15 @@ TEST_F(LocaleTest, SettingsHaveADecimalPoint) {
   EXPECT_EQ(ratio.value(), 0.5);
   setenv("SPILLWAY_OFFLOAD_RATIO", "0,5", 1);
   EXPECT_FALSE(env::number("SPILLWAY_OFFLOAD_RATIO").ok());
-  const auto size = env::parse_size("1.5GiB", "X");
-  ASSERT_TRUE(size.ok()) << size.status().detail();
-  EXPECT_EQ(size.value(), 1536_MiB);
-  EXPECT_FALSE(env::parse_size("1,5GiB", "X").ok());
+  EXPECT_EQ(settings::read_size("1.5GiB"), 1536_MiB);
+  EXPECT_EQ(settings::read_size("1,5GiB"), std::nullopt);
+  EXPECT_EQ(settings::read_seconds("0.5s"), 0.5);
+  EXPECT_EQ(settings::read_number("1.5e3"), 1500);
+  for (const settings::Setting& setting : settings::all()) {
+    if (!setting.example.empty()) {
+      EXPECT_TRUE(settings::check(setting, setting.name, setting.example).ok()) << setting.name;
+    }
+  }
 }
 
 TEST_F(LocaleTest, MessagesHaveADecimalPoint) {

@@ -18,10 +18,7 @@ print("went on")
     ("variable", "value", "said"),
     [
         ("SPILLWAY_EMULATE_SHEDULE", "late", "SPILLWAY_EMULATE_SHEDULE: unknown setting. Use one of "),
-        ("SPILLWAY_EMULATE_MEMORY", "8GB", "SPILLWAY_EMULATE_MEMORY=8GB: expected a size such as "),
-        ("SPILLWAY_EMULATE_MEMORY", "lots", "SPILLWAY_EMULATE_MEMORY=lots: expected a size such as "),
-        ("SPILLWAY_EMULATE_MEMORY", "1KiB", "SPILLWAY_EMULATE_MEMORY: expected at least 2MiB"),
-        ("SPILLWAY_EMULATE_DEVICES", "9", "SPILLWAY_EMULATE_DEVICES=9: expected an integer from 1 to 8"),
+        ("SPILLWAY_EMULATE_MEMORY", "1KiB", "SPILLWAY_EMULATE_MEMORY=1KiB: expected at least 2MiB"),
     ],
 )
 def test_a_bad_setting_ends_a_script_with_one_line(python, variable, value, said):

@@ -7,11 +7,19 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "support"))
+
+from forked import Forked  # noqa: E402
+
 SCRIPTS = HERE / "scripts"
 # tests/gpu sets it: on the emulated GPU, whatever the machine has, or on its real one.
 EMULATED = os.environ.get("REAL_GPU") != "1"
@@ -37,10 +45,14 @@ def environment(folder: Path) -> dict[str, str]:
     return clean | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "JOB_PROBE": str(folder / "moved")}
 
 
-def done(command: list[str], env: dict[str, str]) -> Done:
+def done(command: list[str], env: dict[str, str], run: Callable[..., Any] | None = None) -> Done:
+    """What `command` does, or the code that `run` runs."""
     probe = Path(env["JOB_PROBE"])
     probe.unlink(missing_ok=True)
-    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=600)
+    if run is None:
+        ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=600)
+    else:
+        ended = run(*command, environment=env)
     lines = [line.split() for line in probe.read_text().splitlines()] if probe.exists() else []
     moved, offloadable, kept = ([int(line[column]) for line in lines] for column in (0, 1, 2))
     return Done(ended.returncode, ended.stdout, ended.stderr, moved, offloadable, kept)
@@ -63,3 +75,21 @@ def plain(script: str) -> Done:
     """The script under Spillway without an option, run once."""
     with tempfile.TemporaryDirectory() as folder:
         return under_spillway(script, Path(folder))
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[Callable[..., Done]]:
+    """Calls `forked(folder, code, NAME=value)`: the code as a program on the emulated GPU whose environment
+    has these changes. It is forked from one process that has imported torch. What PyTorch starts at the end
+    of its import begins afterwards; only the preload library does not observe the program."""
+    from spillway import launch
+
+    libraries = {"LD_PRELOAD": f"{launch.SHIM}:{launch.EMULATOR}", "SPILLWAY_EMULATE": "1"}
+    with tempfile.TemporaryDirectory() as folder:
+        first = Forked(environment(Path(folder)) | libraries)
+
+    def run(folder: Path, code: str, **changes: str) -> Done:
+        return done([code], environment(folder) | libraries | changes, first.run)
+
+    yield run
+    first.close()

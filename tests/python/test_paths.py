@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import clean_environment
 from spillway import _job, cli, settings
+from spillway._text import printable
 
 LONG = b"x" * 300
 PATHS = {
@@ -87,7 +88,7 @@ def test_a_variable_is_accepted_or_named_with_its_value(work, option, path, monk
     try:
         assert _job.wanted()[option] == os.fsdecode(PATHS[path])
     except settings.LaunchError as error:
-        assert setting.variable in str(error) and os.fsdecode(PATHS[path]) in str(error)
+        assert setting.variable in str(error) and shown(PATHS[path]) in printable(str(error))
 
 
 def spillway(*arguments: bytes) -> subprocess.CompletedProcess[bytes]:

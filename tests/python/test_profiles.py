@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import assert_refused, seen_by_command, settings_of, spillway
+from conftest import assert_refused, call, seen_by_command, settings_of, spillway
 from spillway import launch, profiles
 
 H100 = {
@@ -94,34 +94,6 @@ def test_a_dry_run_has_the_virtual_clock_and_so_the_profile_s_link() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--assume", "nonzero=3"), "--assume=nonzero=3: "),
-        (("--assume", "finite=0.5"), "--assume=finite=0.5: "),
-        (("--clock", "real"), "--clock: does not apply to a dry run, which "),
-        (("--poison",), "--poison: does not apply to a dry run, which "),
-        (("--check",), "--check: does not apply to a dry run, which "),
-    ],
-)
-def test_what_a_dry_run_rules_out_is_refused(options: tuple[str, ...], said: str) -> None:
-    assert_refused(spillway("dry-run", *options, "--", "true"), said)
-
-
-@pytest.mark.parametrize(
-    ("options", "variable", "value"),
-    [(("--clock", "real"), "CLOCK", "=real"), (("--poison",), "POISON", ""), (("--check",), "CHECK", "")],
-)
-def test_variables_that_a_dry_run_rules_out_are_refused(
-    options: tuple[str, ...], variable: str, value: str
-) -> None:
-    name = f"SPILLWAY_EMULATE_{variable}"
-    inherited = spillway("dry-run", "--", "true", **{name: "real" if variable == "CLOCK" else "1"})
-    assert_refused(inherited, f"{name}{value}: ")
-    given = spillway("emulate", *options, "--", "true", SPILLWAY_EMULATE_SHAPE_ONLY="1")
-    assert_refused(given, f"{options[0]}{value}: ")
-
-
 def test_a_program_finds_the_profile_s_memory() -> None:
     code = "import torch; print(torch.cuda.get_device_properties(0).total_memory)"
     result = spillway("emulate", "l4", "--", sys.executable, "-c", code)
@@ -169,12 +141,12 @@ def test_the_profile_is_one_word_anywhere_before_the_command(command: str, words
 def test_words_before_the_command_that_are_no_profile_are_refused(command: str, tmp_path: Path) -> None:
     started = tmp_path / "started"
     run = ("--", "touch", started)
-    wrong = spillway(command, "h1000", "--ratio", "0.5", *run)
+    wrong = call(command, "h1000", "--ratio", "0.5", *run)
     assert_refused(wrong, f"spillway {command}: h1000: ")
     assert all(f" {name}" in wrong.stderr for name in profiles.names())
-    two = spillway(command, "h100", "h200", *run)
+    two = call(command, "h100", "h200", *run)
     assert_refused(two, f"spillway {command}: h200: ")
-    assert_refused(spillway(command, "", *run), f"spillway {command}: ''")
+    assert_refused(call(command, "", *run), f"spillway {command}: ''")
     assert not started.exists()
 
 
@@ -183,13 +155,13 @@ def test_words_before_the_command_that_are_no_profile_are_refused(command: str, 
 )
 @pytest.mark.parametrize("command", ["emulate", "dry-run"])
 def test_the_command_stands_behind_two_dashes(command: str, words: tuple[str, ...]) -> None:
-    result = spillway(command, *words)
+    result = call(command, *words)
     assert_refused(result, f"spillway {command}: ")
     assert f"spillway {command} -- python train.py" in result.stderr  # an example
 
 
 def test_env_knows_profiles_too() -> None:
-    result = spillway("env", "--emulate", "h100", SPILLWAY_EMULATE_PROFILE="l4")
+    result = call("env", "--emulate", "h100", SPILLWAY_EMULATE_PROFILE="l4")
     assert result.returncode == 0, result.stderr
     assert "export SPILLWAY_EMULATE_MEMORY=79.11GiB\n" in result.stdout
     assert "unset SPILLWAY_EMULATE_PROFILE\n" in result.stdout
@@ -200,13 +172,10 @@ def test_env_knows_profiles_too() -> None:
     [
         (("5us", "5"), "latency=5: "),
         (('"5us"', "5.0"), "latency=5.0: "),
-        (("3GiB", "3GB"), "memory=3GB: "),
         (('"3GiB"', "true"), "memory=True: "),
         (('"mine"', "7"), "name=7: "),
         (("latency", "speed"), "speed: "),
         (('"5us"', '"5us"\nrates = 5'), "rates=5: "),
-        (('"5us"', '"5us"\n[rates]\nspeed = 5'), "rates=speed=5: "),
-        (('"5us"', '"5us"\n[rates]\nproduct = 5'), "rates=product=5: "),
         (('"5us"', '"5us"\n[rates]\nhalf = "fast"'), "rates=half=fast: "),
         (('"5us"', '"5us"\n[rates]\nhalf = 5'), "rates: memory, tf32,"),
         (('"5us"', '"5us"\nlike = "h10"'), "like=h10: "),
@@ -220,7 +189,7 @@ def test_a_file_that_is_no_profile_is_one_line_and_starts_nothing(
     assert change[0] in MINE
     mine.write_text(MINE.replace(*change))
     started = mine.with_name("started")
-    assert_refused(spillway("emulate", mine, "--", "touch", started), f"{mine}: {said}")
+    assert_refused(call("emulate", mine, "--", "touch", started), f"{mine}: {said}")
     assert not started.exists()
 
 
@@ -234,4 +203,4 @@ def test_a_file_that_is_no_profile_is_one_line_and_starts_nothing(
     ],
 )
 def test_an_unknown_profile_is_one_line(words: list[str], inherited: dict[str, str], said: str) -> None:
-    assert_refused(spillway(*words, **inherited), said)
+    assert_refused(call(*words, **inherited), said)

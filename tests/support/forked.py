@@ -32,8 +32,8 @@ def fits(environment):
 
 
 class Forked:
-    def __init__(self):
-        without = {k: v for k, v in os.environ.items() if not k.startswith(SETTINGS[0])}
+    def __init__(self, environment=os.environ):
+        without = {k: v for k, v in environment.items() if not k.startswith(SETTINGS[0])}
         self._first = subprocess.Popen(
             [sys.executable, __file__],
             env=without | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},

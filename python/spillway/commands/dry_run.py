@@ -10,7 +10,7 @@ import click
 
 from spillway.commands import emulated_job, options, program
 from spillway.commands.help import Option, examples, option_names
-from spillway.settings import RULED_OUT_IN_A_DRY_RUN
+from spillway.settings import reasons_against
 
 _HELP = f"""Predict a command's peak memory and step time at full size.
 
@@ -51,7 +51,8 @@ class _Command(emulated_job.Command):
 
         if option not in option_names(emulate):
             return None
-        why = RULED_OUT_IN_A_DRY_RUN.get(option.removeprefix("--"), "is not an option of dry-run")
+        reasons = reasons_against("SPILLWAY_EMULATE_SHAPE_ONLY")
+        why = reasons.get(option.removeprefix("--"), "is not an option of dry-run")
         return f"{why}. Use spillway emulate {option}."
 
 

@@ -15,14 +15,8 @@ from spillway.commands.help import Option
 from spillway.settings import JOB, SETTINGS, Setting
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_BY_COMMAND = ("shape_only",)  # dry-run sets it
-_OF_DRY_RUNS = ("assume",)
-_RULED_OUT_OF_DRY_RUNS = ("clock", "schedule", "check", "poison", "rng")
-
-EMULATED = tuple(each.option for each in SETTINGS if each.option not in (*_BY_COMMAND, *_OF_DRY_RUNS))
-DRY_RUN = tuple(
-    each.option for each in SETTINGS if each.option not in (*_BY_COMMAND, *_RULED_OUT_OF_DRY_RUNS)
-)
+EMULATED = tuple(each.option for each in SETTINGS if "emulate" in each.commands)
+DRY_RUN = tuple(each.option for each in SETTINGS if "dry-run" in each.commands)
 
 
 def job(command: _Command) -> _Command:

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from spillway._files import read_text, reason_of
-from spillway.settings import OF_THE_VIRTUAL_CLOCK, RATES, SETTINGS, LaunchError
+from spillway._files import read_toml, reason_of
+from spillway.settings import RATES, SETTINGS, LaunchError, needing
 
 __all__ = ["Profile", "is_profile", "names", "read"]
 
@@ -38,10 +37,11 @@ class Profile:
     def settings(self, virtual_clock: bool) -> dict[str, str]:
         """By option. Those of the link belong to the virtual clock."""
         options = [field.name for field in fields(self) if field.name != "name"]
+        of_the_clock = needing("SPILLWAY_EMULATE_CLOCK=virtual")
         return {
             option: getattr(self, option)
             for option in options
-            if getattr(self, option) is not None and (virtual_clock or option not in OF_THE_VIRTUAL_CLOCK)
+            if getattr(self, option) is not None and (virtual_clock or option not in of_the_clock)
         }
 
 
@@ -84,12 +84,8 @@ def _over(base: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _load(given: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
     try:
-        return tomllib.loads(read_text(given if given.endswith(".toml") else FOLDER / f"{given}.toml", _MOST))
+        return read_toml(given if given.endswith(".toml") else FOLDER / f"{given}.toml", _MOST)
     except OSError as error:
         raise LaunchError(f"{given}: cannot be read ({reason_of(error)}). Name another file.") from None
     except RecursionError:

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// libspillway_settings.so: checks of settings for the launcher, which loads no CUDA library. The
+// returned texts are valid until the thread's next call.
+#include "allocator/base/setting_values.h"
+#include "allocator/base/settings.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace {
+
+/// The text of an error; null for success.
+const char* text_of(const spillway::Status& status) {
+  static thread_local std::string text;
+  text = status.detail();
+  return status.ok() ? nullptr : text.c_str();
+}
+
+}  // namespace
+
+extern "C" {
+
+/// Checks a value of `length` bytes. `shown` is what an error calls the setting.
+const char* spillway_settings_check(const char* variable,
+                                    const char* shown,
+                                    const char* value,
+                                    std::size_t length) {
+  using namespace spillway::settings;  // NOLINT(google-build-using-namespace): of this function
+  const Setting* const setting = find(variable);
+  if (setting == nullptr) return text_of(check_name(variable));
+  return text_of(check(*setting, shown, std::string_view(value, length)));
+}
+
+/// Checks the rules for `count` texts, as settings::check_rules().
+const char* spillway_settings_check_rules(const char* const* given, std::size_t count) {
+  return text_of(spillway::settings::check_rules(std::vector<std::string>(given, given + count)));
+}
+
+/// Bytes of a size such as "20GiB"; UINT64_MAX for another text.
+std::uint64_t spillway_settings_size(const char* text, std::size_t length) {
+  const auto size = spillway::settings::read_size(std::string_view(text, length));
+  return size ? size->count() : UINT64_MAX;
+}
+}
