@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kMaxChanges = 16384;
 
-class Timeline {
+class TagHistory {
  public:
   void note(std::uint64_t next, TagId tag) {
     const Lock lock(mutex_);
@@ -57,14 +57,14 @@ class Timelines {
     return *timelines;
   }
 
-  std::shared_ptr<Timeline> make(std::uint64_t thread) {
+  std::shared_ptr<TagHistory> make(std::uint64_t thread) {
     const Lock lock(mutex_);
     auto& timeline = by_thread_[thread];
-    if (!timeline) timeline = std::make_shared<Timeline>();
+    if (!timeline) timeline = std::make_shared<TagHistory>();
     return timeline;
   }
 
-  std::shared_ptr<Timeline> find(std::uint64_t thread) {
+  std::shared_ptr<TagHistory> find(std::uint64_t thread) {
     const Lock lock(mutex_);
     const auto found = by_thread_.find(thread);
     return found == by_thread_.end() ? nullptr : found->second;
@@ -72,14 +72,14 @@ class Timelines {
 
  private:
   Mutex mutex_;
-  std::unordered_map<std::uint64_t, std::shared_ptr<Timeline>> by_thread_
+  std::unordered_map<std::uint64_t, std::shared_ptr<TagHistory>> by_thread_
       SPILLWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
 void note_tag() {
-  thread_local const std::shared_ptr<Timeline> mine =
+  thread_local const std::shared_ptr<TagHistory> mine =
       Timelines::instance().make(at::RecordFunction::currentThreadId());
   mine->note(at::sequence_number::peek(), current_tag());
 }
