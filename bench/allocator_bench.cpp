@@ -2,7 +2,7 @@
 // The hit path of PyTorch's CUDA allocator interface: `allocator_bench native|spillway|replayed
 // [PAIRS]` prints one JSON line. `churn` is one pass, for instruction counters too. `replayed` is
 // Spillway's with SPILLWAY_PLAN_REPLAY; steps make the same requests again.
-#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
 

@@ -3,9 +3,9 @@
 
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
+#include "torch_glue/base/streams.h"
 #include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/region_stack.h"
-#include "torch_glue/streams.h"
 
 #include <ATen/cuda/CUDAContextLight.h>
 #include <c10/util/Exception.h>

@@ -4,7 +4,7 @@
 #include "allocator/base/env.h"
 #include "allocator/base/settings.h"
 #include "allocator/tag/tag.h"
-#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 
 #include <optional>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
+#include "torch_glue/base/compat.h"
 #include "torch_glue/carried_error.h"
 #include "torch_glue/checkpoint_module.h"
-#include "torch_glue/compat.h"
-#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
 #include "torch_glue/job.h"
 #include "torch_glue/lifetime_module.h"
 #include "torch_glue/microbatches_module.h"

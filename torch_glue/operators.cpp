@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/operators.h"
 
-#include "allocator/driver/span_log.h"
 #include "allocator/device/fork.h"
+#include "allocator/driver/span_log.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "hooks/operator_span.h"
-#include "torch_glue/streams.h"
+#include "torch_glue/base/streams.h"
 
 #include <ATen/record_function.h>
 #include <c10/cuda/CUDAFunctions.h>

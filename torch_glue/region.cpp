@@ -4,11 +4,11 @@
 #include "allocator/driver/span_log.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
+#include "torch_glue/base/streams.h"
 #include "torch_glue/budget_region.h"
 #include "torch_glue/kernels.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/region_stack.h"
-#include "torch_glue/streams.h"
 
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/util/Exception.h>

@@ -2,7 +2,7 @@
 #include "torch_glue/run_log_module.h"
 
 #include "allocator/runtime/run_log.h"
-#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
 #include "torch_glue/follow_torch.h"
 #include "torch_glue/kernels.h"
 #include "torch_glue/operators.h"

@@ -3,7 +3,7 @@
 
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
-#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
 #include "torch_glue/pluggable/hooks.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 

@@ -225,7 +225,7 @@ def test_swizzled_scales_of_blocks_of_32():
 
 def test_other_scales_are_refused():
     a, b = factors(16, 32, 48)
-    with pytest.raises(NotImplementedError, match="multiply the scales out"):
+    with pytest.raises(NotImplementedError, match="Multiply the scales out"):
         torch._scaled_mm(a.cuda(), b.cuda().t(), torch.ones(7, 3).cuda(), torch.ones(3, 48).cuda())
 
 

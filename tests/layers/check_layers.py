@@ -55,6 +55,18 @@ TORCH = (
     "bench",
 )
 
+# Folders of one part that include each other. No others may: what both need goes into a third.
+MUTUAL = {
+    # a recipe holds handles of other saved tensors, and a handle may hold a recipe
+    frozenset({"torch_glue/recompute", "torch_glue/saved_tensors"}),
+    # an operator's rules and costs are registered by family
+    frozenset({"emulator/operators", "emulator/operators/shapes"}),
+    frozenset({"emulator/operators", "emulator/operators/bodies"}),
+    # the checker's clocks belong to threads, and threads report to the checker
+    frozenset({"emulator/device", "emulator/threads"}),
+    frozenset({"emulator", "emulator/device"}),  # emulator.h is the interface for tests
+}
+
 SOURCES = (".h", ".hpp", ".inc", ".c", ".cc", ".cpp", ".cu", ".cuh")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]', re.MULTILINE)
 
@@ -103,11 +115,30 @@ def problems(root: Path) -> Iterator[str]:
                     yield f"{path}: {found[2]}: {why}"
 
 
+def mutual_includes(root: Path) -> Iterator[str]:
+    """Pairs of folders that include each other, beside MUTUAL."""
+    includes: dict[tuple[str, str], str] = {}
+    for folder in ("allocator", *SEES):
+        for file in sorted((root / folder).rglob("*")):
+            if file.suffix not in SOURCES:
+                continue
+            here = file.parent.relative_to(root).as_posix()
+            for _, header in INCLUDE.findall(file.read_text(encoding="utf-8")):
+                there = Path(header).parent.as_posix()
+                if there != here and (root / header).is_file():
+                    includes.setdefault((here, there), f"{file.relative_to(root).as_posix()}: {header}")
+    for (here, there), where in includes.items():
+        back = includes.get((there, here))
+        if back and here < there and frozenset({here, there}) not in MUTUAL:
+            yield f"{here} and {there} include each other: {where}; {back}"
+
+
 def main(arguments: list[str]) -> int:
     if len(arguments) != 1 or not Path(arguments[0], "allocator").is_dir():
         print("usage: check_layers.py ROOT, where ROOT holds the folder allocator", file=sys.stderr)
         return 2
-    found = list(problems(Path(arguments[0])))
+    root = Path(arguments[0])
+    found = [*problems(root), *mutual_includes(root)]
     print("\n".join(found) if found else "every include follows the order")
     return 1 if found else 0
 

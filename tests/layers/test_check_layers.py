@@ -63,3 +63,11 @@ def test_an_include_against_the_order_is_named(tmp_path: Path, path: str, includ
 def test_an_include_along_the_order_passes(tmp_path: Path, path: str, include: str) -> None:
     result = check(tmp_path, path, include)
     assert result.returncode == 0, result.stdout
+
+
+def test_folders_that_include_each_other_are_named(tmp_path: Path) -> None:
+    assert check(tmp_path, "torch_glue/pools/b.h", '"torch_glue/a.h"').returncode == 0
+    (tmp_path / "torch_glue/a.h").write_text('#include "torch_glue/pools/b.h"\n')
+    result = subprocess.run([sys.executable, CHECK, tmp_path], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "torch_glue and torch_glue/pools include each other" in result.stdout

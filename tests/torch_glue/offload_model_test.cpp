@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A model in slices in a program without Python: LibTorch on the emulated GPU.
 #include "tests/torch_glue/emulated_operators.h"
-#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>

@@ -3,7 +3,7 @@
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "tests/torch_glue/emulated_operators.h"
-#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/runtime/runtime.h"
-#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
 
 #include <c10/cuda/CUDAFunctions.h>
 

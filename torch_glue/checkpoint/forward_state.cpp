@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/checkpoint/forward_state.h"
 
-#include "torch_glue/streams.h"
+#include "torch_glue/base/streams.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>

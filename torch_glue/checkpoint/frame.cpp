@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/checkpoint/frame.h"
 
+#include "torch_glue/base/compat.h"
 #include "torch_glue/checkpoint/running_statistics.h"
-#include "torch_glue/compat.h"
 #include "torch_glue/saved_tensors/late_writes.h"
 #include "torch_glue/saved_tensors/saved_version.h"
 

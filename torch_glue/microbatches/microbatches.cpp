@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/microbatches/microbatches.h"
 
+#include "torch_glue/base/streams.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/skip.h"
-#include "torch_glue/streams.h"
 
 #include <algorithm>
 #include <utility>

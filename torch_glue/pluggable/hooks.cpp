@@ -3,7 +3,7 @@
 
 #include "allocator/abi/pluggable.h"
 #include "allocator/base/mutex.h"
-#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
 
 #include <c10/cuda/CUDAGuard.h>
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>

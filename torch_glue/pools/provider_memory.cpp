@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/pools/provider_memory.h"
 
-#include "torch_glue/check.h"
+#include "torch_glue/base/check.h"
 
 #include <algorithm>
 #include <iterator>

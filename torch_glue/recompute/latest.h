@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "torch_glue/compat.h"
+#include "torch_glue/base/compat.h"
 
 #include <array>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products: expensive compared to other recomputations, but faster than a link if their
 // inner dimension is some thousands. Only plans for a budget request them.
-#include "torch_glue/compat.h"
+#include "torch_glue/base/compat.h"
 #include "torch_glue/recompute/again.h"
 #include "torch_glue/recompute/operand_notes.h"
 #include "torch_glue/recompute/rules.h"

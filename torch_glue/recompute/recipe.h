@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/base/pooled.h"
-#include "torch_glue/compat.h"
+#include "torch_glue/base/compat.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>

@@ -5,13 +5,13 @@
 #include "allocator/driver/span_log.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
+#include "torch_glue/base/streams.h"
 #include "torch_glue/recompute/again.h"
 #include "torch_glue/recompute/operand_notes.h"
 #include "torch_glue/recompute/rules.h"
 #include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/region_options.h"
 #include "torch_glue/saved_tensors/storage_table.h"
-#include "torch_glue/streams.h"
 
 #include <ATen/Functions.h>
 #include <c10/cuda/CUDAGuard.h>

@@ -3,14 +3,14 @@
 
 #include "allocator/base/pooled.h"
 #include "allocator/runtime/runtime.h"
-#include "torch_glue/compat.h"
+#include "torch_glue/base/compat.h"
+#include "torch_glue/base/streams.h"
 #include "torch_glue/recompute/again.h"
 #include "torch_glue/recompute/recipe.h"
 #include "torch_glue/recompute/recomputed_storage.h"
 #include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/skip.h"
-#include "torch_glue/streams.h"
 
 #include <ATen/Functions.h>
 #include <c10/cuda/CUDAGuard.h>

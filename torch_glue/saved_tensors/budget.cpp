@@ -2,10 +2,10 @@
 #include "torch_glue/saved_tensors/budget.h"
 
 #include "allocator/runtime/runtime.h"
+#include "torch_glue/base/streams.h"
 #include "torch_glue/pluggable/hooks.h"
 #include "torch_glue/saved_tensors/saved_storage.h"
 #include "torch_glue/saved_tensors/waiting.h"
-#include "torch_glue/streams.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <torch/csrc/autograd/engine.h>

@@ -5,6 +5,7 @@
 #include "allocator/driver/span_log.h"
 #include "allocator/lifetime/memory_events.h"
 #include "allocator/runtime/runtime.h"
+#include "torch_glue/base/streams.h"
 #include "torch_glue/recompute/operator_notes.h"
 #include "torch_glue/recompute/recomputed_storage.h"
 #include "torch_glue/recompute/relu_mask.h"
@@ -15,7 +16,6 @@
 #include "torch_glue/saved_tensors/source.h"
 #include "torch_glue/saved_tensors/tensor_names.h"
 #include "torch_glue/saved_tensors/wrapped.h"
-#include "torch_glue/streams.h"
 
 #include <utility>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/base/pooled.h"
-#include "torch_glue/compat.h"
+#include "torch_glue/base/compat.h"
 #include "torch_glue/saved_tensors/layout.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/saved_tensors/saved_storage.h"

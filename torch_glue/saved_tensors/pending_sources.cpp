@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/saved_tensors/pending_sources.h"
 
-#include "torch_glue/streams.h"
+#include "torch_glue/base/streams.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/util/SmallVector.h>

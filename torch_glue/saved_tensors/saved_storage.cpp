@@ -6,8 +6,9 @@
 #include "allocator/driver/span_log.h"
 #include "allocator/runtime/run_log.h"
 #include "allocator/tag/tag.h"
-#include "torch_glue/check.h"
-#include "torch_glue/compat.h"
+#include "torch_glue/base/check.h"
+#include "torch_glue/base/compat.h"
+#include "torch_glue/base/streams.h"
 #include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/running_statistics.h"
@@ -16,7 +17,6 @@
 #include "torch_glue/saved_tensors/storage_table.h"
 #include "torch_glue/saved_tensors/unpack_order.h"
 #include "torch_glue/saved_tensors/waiting.h"
-#include "torch_glue/streams.h"
 
 #include <ATen/SequenceNumber.h>
 #include <c10/cuda/CUDACachingAllocator.h>

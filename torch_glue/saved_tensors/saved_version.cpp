@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/saved_tensors/saved_version.h"
 
-#include "torch_glue/compat.h"
+#include "torch_glue/base/compat.h"
 #include "torch_glue/saved_tensors/tensor_names.h"
 
 #include <string>

@@ -3,7 +3,7 @@
 
 #include "allocator/base/mutex.h"
 #include "allocator/runtime/runtime.h"
-#include "torch_glue/compat.h"
+#include "torch_glue/base/compat.h"
 #include "torch_glue/saved_tensors/running_statistics.h"
 
 #include <ATen/autocast_mode.h>

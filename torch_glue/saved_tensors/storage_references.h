@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/driver/handles.h"
-#include "torch_glue/compat.h"
+#include "torch_glue/base/compat.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 
 #include <c10/core/Storage.h>

@@ -2,7 +2,7 @@
 #include "torch_glue/shards/file_traffic.h"
 
 #include "allocator/base/thread.h"
-#include "torch_glue/check.h"
+#include "torch_glue/base/check.h"
 
 #include <algorithm>
 #include <cstring>

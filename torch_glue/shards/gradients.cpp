@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/shards/gradients.h"
 
-#include "torch_glue/check.h"
+#include "torch_glue/base/check.h"
+#include "torch_glue/base/streams.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
-#include "torch_glue/streams.h"
 
 #include <ATen/Context.h>
 #include <ATen/TensorSubclassLikeUtils.h>

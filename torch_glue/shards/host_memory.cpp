@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/shards/host_memory.h"
 
-#include "torch_glue/check.h"
+#include "torch_glue/base/check.h"
 
 #include <ATen/ops/from_blob.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/shards/shard.h"
 
-#include "torch_glue/check.h"
+#include "torch_glue/base/check.h"
 
 #include <ATen/core/grad_mode.h>
 

@@ -3,14 +3,14 @@
 
 #include "allocator/device/fork.h"
 #include "allocator/runtime/runtime.h"
-#include "torch_glue/check.h"
-#include "torch_glue/compat.h"
+#include "torch_glue/base/check.h"
+#include "torch_glue/base/compat.h"
+#include "torch_glue/base/streams.h"
 #include "torch_glue/saved_tensors/engine.h"
 #include "torch_glue/saved_tensors/layout.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/saved_version.h"
-#include "torch_glue/streams.h"
 
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>

@@ -3,7 +3,7 @@
 
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
-#include "torch_glue/compat.h"
+#include "torch_glue/base/compat.h"
 
 #include <ATen/cuda/CUDAContextLight.h>
 

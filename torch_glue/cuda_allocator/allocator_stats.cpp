@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/allocator_stats.h"
+#include "torch_glue/cuda_allocator/allocator_stats.h"
 
 #include <algorithm>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensors shared between processes: PyTorch transmits the handles, and keeps sent memory alive
 // until the receiver has released it.
-#include "torch_glue/check.h"
-#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/base/check.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
 
 #include <c10/cuda/CUDAFunctions.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of graphs and of torch.cuda.MemPool: separate pools of the heap.
-#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
 
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 

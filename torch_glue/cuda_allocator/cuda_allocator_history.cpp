@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data of PyTorch's memory viewer: snapshots, and the events before them.
-#include "torch_glue/allocator_stats.h"
-#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/cuda_allocator/allocator_stats.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
 
 #include <c10/cuda/CUDAFunctions.h>
 

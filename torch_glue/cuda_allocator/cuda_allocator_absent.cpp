@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions that Spillway's allocator does not support, and access between devices.
-#include "torch_glue/check.h"
-#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/base/check.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
 
 namespace spillway {
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
 
 #include "allocator/device/fork.h"
 #include "allocator/device/out_of_memory.h"
 #include "allocator/runtime/runtime.h"
-#include "torch_glue/allocator_stats.h"
-#include "torch_glue/check.h"
-#include "torch_glue/streams.h"
+#include "torch_glue/base/check.h"
+#include "torch_glue/base/streams.h"
+#include "torch_glue/cuda_allocator/allocator_stats.h"
 
 #include <c10/core/StorageImpl.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // PyTorch's statistics of the heap.
-#include "torch_glue/allocator_stats.h"
-#include "torch_glue/cuda_allocator.h"
+#include "torch_glue/cuda_allocator/allocator_stats.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
 
 namespace spillway {
 

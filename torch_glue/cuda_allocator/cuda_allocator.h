@@ -3,7 +3,7 @@
 
 #include "allocator/base/mutex.h"
 #include "allocator/device/device_runtime.h"
-#include "torch_glue/compat.h"
+#include "torch_glue/base/compat.h"
 #include "torch_glue/history/history.h"
 #include "torch_glue/history/mapped_ranges.h"
 #include "torch_glue/pools/captured_uses.h"
