@@ -29,10 +29,10 @@ namespace spillway {
 struct RuntimeOptions {
   Bytes pinned_limit;     // maximum pinned host bytes per device; zero: none. SPILLWAY_PINNED_LIMIT
   Bytes min_bytes{1024};  // smaller storages are not offloaded
-  /// Maximum pinned host bytes of all processes on this machine that share a ledger; zero: none.
-  /// SPILLWAY_NODE_PINNED_LIMIT
+  /// Maximum pinned host bytes of all processes of one user on a machine that set
+  /// SPILLWAY_NODE_PINNED_LIMIT, together; zero: none.
   Bytes node_pinned_limit{};
-  std::string ledger = "/dev/shm";  // directory of that ledger
+  std::string ledger = "/dev/shm";  // directory of the file that counts these bytes (NodeLedger)
   /// Plans the addresses of repeating steps (Heap::end_step). SPILLWAY_PLAN_REPLAY
   bool plan_replay = false;
   /// Maximum bytes reserved by each device's heap; zero: limited by the device.

@@ -99,7 +99,8 @@ class BudgetChooser {
   /// Errors: kInvalidArgument for a recording that no step can have produced.
   Status learn(KnownStep step);
 
-  /// The storage with that index could not be offloaded: this step is not recorded.
+  /// Call if a storage of the running step could not be offloaded for lack of host memory. The step
+  /// is then not recorded.
   void not_offloaded() {
     whole_ = false;
     refused_ = true;

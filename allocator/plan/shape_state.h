@@ -14,7 +14,8 @@ namespace spillway {
 ///     any but kNew ─recorded→ kSettled
 ///
 /// The first training step allocates memory that later steps already find, so a first recording may
-/// describe a step that began with less. Only kSettled and the states after kRecorded are planned.
+/// describe a step that began with less. Steps in kLearned, kAdjusted, kCorrected and kSettled are
+/// planned.
 enum class ShapeState : std::uint8_t {
   kNew,        // no usable recording: the next step is recorded
   kRecorded,   // recorded once; the bytes at its beginning are unconfirmed

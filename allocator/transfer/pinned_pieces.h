@@ -21,7 +21,7 @@ namespace spillway {
 /// Why memory was not pinned.
 enum class PinRefusal {
   kLimit,    // PinnedOptions::limit
-  kNode,     // PinnedOptions::node_limit, for all processes of the machine together
+  kNode,     // PinnedOptions::node_limit
   kMachine,  // the machine, or a control group of the process, has too little memory left
   kDriver,   // the driver refused to register it
   kCount,
@@ -30,7 +30,8 @@ std::string_view pin_refusal_name(PinRefusal refusal);
 
 struct PinnedOptions {
   Bytes limit;  // maximum for this device, zero for none. SPILLWAY_PINNED_LIMIT
-  // maximum for all processes of the machine, zero for none. SPILLWAY_NODE_PINNED_LIMIT
+  // Maximum for all processes of one user on a machine that set SPILLWAY_NODE_PINNED_LIMIT,
+  // together; zero for none.
   Bytes node_limit;
   bool ahead = false;               // creates pieces in the background ahead of need
   std::string root;                 // root of /proc and /sys; tests use their own

@@ -236,7 +236,8 @@ def offload(
             second call for it replaces its budget and tag); or a function to decorate; or None, to return the
             region itself, a context manager and decorator.
         budget: bytes, or text such as ``"20GiB"``; a share of the GPU's memory such as ``0.8`` or ``"80%"``;
-            or ``"auto"``, 95 % of the memory available to this process when the first step begins.
+            or ``"auto"``, 95 % of the GPU memory that is free, or reserved by this process, when its first
+            step with a budget begins.
         time_limit: minimizes memory instead of time, with a predicted step time of at most this multiple
             of the time with everything kept, such as ``1.05``. Without a budget that is ``"auto"``; with
             one, the budget is kept first.

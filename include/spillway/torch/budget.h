@@ -22,15 +22,19 @@ struct BudgetSettings {
 };
 
 /// For C++ users: keeps each device within `budget`: "20GiB", "80%" of the device, or "auto", 95 %
-/// of the memory available to this process. Applies to tensors that autograd saves on this thread
-/// during its lifetime. Minimizes the step's time like Python's spillway.offload
-/// (docs/planning.md). The first step of each sequence of shapes is recorded and may need more. A
-/// step ends with end_step(), or with the next region after a backward pass.
+/// of the GPU memory that is free, or reserved by this process, when its first step with a budget
+/// begins. With Spillway's allocator a budget of 32 MiB or more limits reserved bytes; smaller
+/// ones, and all budgets with PyTorch's allocator, limit allocated bytes. While the region exists,
+/// it handles the tensors that autograd saves on this thread. It minimizes the step's time like
+/// Python's spillway.offload (docs/planning.md). The first step of each sequence of shapes is
+/// recorded and may need more. A step ends with end_step() (spillway/torch/region.h), or with the
+/// next region after a backward pass.
 ///
 /// Threads: must end on the thread that created it.
-/// Errors: c10::ValueError for a budget that is neither a size nor a share, a time limit below 1 or
-/// above 100, an invalid tag (check_tag_name), or a tag with another budget in this step.
-/// BudgetError if the previous step has missed its budget.
+/// Errors: the constructor enters no region if it throws. c10::ValueError for a budget that is
+/// neither a size nor a share, or more than the device has; a time_limit other than 0 or 1 to 100;
+/// an invalid tag (check_tag_name); another budget for the tag, or a second tag with a budget,
+/// within one step. BudgetError if the previous step has missed its budget.
 class SPILLWAY_TORCH_API BudgetRegion {
  public:
   explicit BudgetRegion(std::string_view budget, const BudgetSettings& settings = {});
@@ -44,7 +48,9 @@ class SPILLWAY_TORCH_API BudgetRegion {
 
 /// A step exceeded its budget although all of its activations were offloaded or recomputed. The
 /// step has completed beyond the budget. Not thrown for "auto". Thrown once: by the end of its
-/// backward pass, end_step() or the next BudgetRegion, whichever is first.
+/// backward pass, end_step() or the next BudgetRegion, whichever is first. The first step throws
+/// too, with is_lower_bound(), because no optimizer step has been measured by then. In Python the
+/// first step that ends with an optimizer step only warns.
 class SPILLWAY_TORCH_API BudgetError : public std::runtime_error {
  public:
   BudgetError(const std::string& text,
