@@ -79,20 +79,19 @@ class DeviceRuntime {
   DeviceRuntime& operator=(const DeviceRuntime&) = delete;
 
   /// Allocates a block of the heap under this thread's tag. Every allocator that serves programs
-  /// calls it. As Heap::allocate. If the device or the heap's budget has no room, the reclaimer
-  /// offloads storages and the allocation is retried. If that is not enough, the heap exceeds its
-  /// budget. If the device itself is out of memory, tags that may be paused (Evictable) are paused
-  /// instead. `pool` kShared: this thread's PoolScope, if any.
-  /// Stream: no host wait unless the device is out of memory.
-  /// Errors: kOutOfDeviceMemory. Its text breaks memory down by owner and names the tag whose pause
-  /// would have made room. No tag is paused then that was not paused before.
+  /// calls it. As Heap::allocate. If there is no room, the reclaimer first offloads storages. If
+  /// the budget is still the obstacle, it is exceeded. If the device is full, tags that may be
+  /// paused (Evictable) are paused. `pool` kShared: this thread's PoolScope, if any. Stream: no
+  /// host wait unless the device is out of memory. Errors: kOutOfDeviceMemory. Its text breaks
+  /// memory down by owner and names the tag whose pause would have made room. After an error, no
+  /// further tag is paused.
   Result<driver::DevicePtr> allocate(Bytes size,
                                      driver::Stream stream,
                                      PoolId pool = PoolId::kShared);
 
   /// Offloads storages of the device until about `wanted` bytes are free in stream order, and
-  /// returns the freed bytes. Called for an allocation without room, under any locks of its thread.
-  /// Waits for no lock.
+  /// returns the freed bytes. The allocating thread calls it and may hold any lock, so it must
+  /// not wait for a lock.
   using Reclaimer = Bytes (*)(DeviceRuntime& device, Bytes wanted);
   /// Sets the reclaimer of all devices; null: none.
   static void set_reclaimer(Reclaimer reclaimer);
@@ -110,8 +109,8 @@ class DeviceRuntime {
   /// kDriver.
   Status record_use(driver::DevicePtr at, driver::Stream stream);
 
-  /// Sets the tag of the allocated block that contains `at` to `role`, unless a scope of the
-  /// program has tagged it.
+  /// Sets the tag of the allocated block that contains `at` to `role`, unless the
+  /// program has tagged it (spillway.tag).
   void set_role(driver::DevicePtr at, TagId role);
 
   /// Limits of the heap's reserved bytes. The smaller one of kFraction and kAbsolute applies.
@@ -181,7 +180,7 @@ class DeviceRuntime {
 
   [[nodiscard]] bool offered() const { return total_ != 0; }
 
-  /// The bytes that a step with that budget may need. Requires: a budget in bytes, or offered().
+  /// Converts the budget to bytes. Requires: a budget in bytes, or offered().
   [[nodiscard]] Bytes most(const Budget& budget) const {
     return budget.on(Bytes{total_}, Bytes{available_});
   }

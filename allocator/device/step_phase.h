@@ -16,8 +16,9 @@ namespace spillway {
 enum class StepPhase : std::uint8_t {
   kForward,    // saved tensors are created
   kBackward,   // saved tensors are used
-  kOptimizer,  // from the end of the backward pass to the end of the optimizer step
-  kOutside,    // between steps: evaluation, or a backward pass without an optimizer step
+  kOptimizer,  // from the end of the backward pass to the end of the optimizer step, or to the next
+               // saved tensor
+  kOutside,    // between steps, as in an evaluation
   kCount,
 };
 

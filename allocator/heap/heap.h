@@ -76,7 +76,7 @@ class Heap {
   /// Errors: kOutOfDeviceMemory after all cached memory was released. Its detail is a report:
   /// requested, reserved, allocated and cached bytes, and allocated bytes per tag. kInvalidArgument
   /// if `stream` is invalid, detected at its first block or at a wait. kDriver. After an error the
-  /// heap is unchanged.
+  /// heap is unchanged, except that cached memory may have been released.
   Result<driver::DevicePtr> allocate(Bytes size,
                                      driver::Stream stream,
                                      TagId tag,
@@ -116,10 +116,10 @@ class Heap {
   /// Whether `at` is one of this heap's addresses, allocated or not. Takes no lock.
   [[nodiscard]] bool owns(driver::DevicePtr at) const;
 
-  /// Pins allocated blocks with these tags. `evicted`: pins the evicted ones; otherwise the others.
-  /// Until unpin_blocks() a free of a pinned block is deferred, so that it can be copied, evicted
-  /// or restored. This is unrelated to page-locked memory. Blocks that are already pinned are
-  /// omitted.
+  /// Pins allocated blocks with these tags. `evicted` selects evicted blocks if true, and blocks
+  /// with memory if false. Until unpin_blocks() a free of a pinned block is deferred, so that it
+  /// can be copied, evicted or restored. This is unrelated to page-locked memory. Blocks that are
+  /// already pinned are omitted.
   std::vector<HeapBlockInfo> pin_blocks(std::span<const TagId> tags, bool evicted);
 
   /// Ends pin_blocks() for these blocks. Frees the blocks that their owners freed in the meantime

@@ -14,8 +14,7 @@ struct HeapState;
 class HeapLimits {
  public:
   /// Targets and budgets of fewer than this many pages of HeapView::granularity() bytes are for
-  /// tests. Fragmentation would dominate their reserved bytes, so such budgets limit allocated
-  /// bytes.
+  /// tests. Such budgets limit allocated bytes, because fragmentation would dominate so few pages.
   static constexpr std::uint64_t kFewestPages = 16;
 
   explicit HeapLimits(HeapState& state) : state_(&state) {}
@@ -31,8 +30,9 @@ class HeapLimits {
   /// Caps the reserved bytes at a budget; zero: no cap. If more is reserved, cached memory is
   /// released, which may block the host. A request that would exceed the budget
   /// (would_exceed_budget) releases cached memory, then fails with kOutOfDeviceMemory. The caller
-  /// can then free memory and retry, or call exceed_budget(). The current plan of end_step() is
-  /// kept. end_step() removes the budget together with the target.
+  /// can then free memory and retry, or call exceed_budget(). The current replay plan is kept. A
+  /// caller with a budget of fewer than kFewestPages pages sets none. end_step() removes the budget
+  /// together with the target.
   void set_budget(Bytes budget);
   [[nodiscard]] Bytes budget() const;
   /// Whether reserving `size` bytes would exceed the budget, but not the limit.

@@ -10,8 +10,9 @@ namespace spillway {
 struct HeapState;
 
 /// Advises a heap on the placement of blocks in a program that repeats its requests step by step
-/// (Heap::placement): a target for the reserved bytes, and planned addresses. It changes no result
-/// of a request but its address. A value that refers to the heap.
+/// (Heap::placement): a target for the reserved bytes, and replay plans of addresses. It changes
+/// only the addresses that requests get, and never makes a request fail. A value that refers to the
+/// heap.
 /// Threads: safe.
 class PlacementAdvisor {
  public:
@@ -24,32 +25,32 @@ class PlacementAdvisor {
   ///
   /// Free memory with pending fences is not merged with other free memory. If more than the target
   /// is reserved, set_target() and end_step() release cached memory, which may block the host. They
-  /// do so at most four times for each value of the target. Zero: no target; streams wait before
-  /// the heap grows. end_step() removes a target that was not set again during the step.
-  /// Requires: no step is running.
+  /// do so at most four times for each value of the target. Zero removes the target. The heap then
+  /// reuses blocks with pending fences before it maps new memory. end_step() removes a target that
+  /// was not set again during the step. Requires: no step is running.
   void set_target(Bytes target);
-  /// Marks the end of the program's step; has an effect with HeapOptions::replay or a target. After
-  /// two steps with the same requests, the heap plans addresses for those of the busiest stream. In
-  /// later steps the same request gets the same address. The heap then reserves hardly more than
-  /// the peak of the allocated bytes.
+  /// Marks the end of the program's step. Does nothing unless HeapOptions::replay or a target is
+  /// set. After two steps with the same requests, the heap plans addresses for those of the busiest
+  /// stream. In later steps the same request gets the same address. The heap then reserves hardly
+  /// more than the peak of the allocated bytes.
   ///
   /// The heap checks each request's size and stream, and that its address is free. After the first
-  /// difference the rest of the step is served without the plan. After three such steps in a row
-  /// (one with a target) the plan is dropped and the heap records steps again. Blocks of pools are
-  /// not planned. Without a target, neither are blocks that outlive their step, nor those that
-  /// other streams or copies use. trim_sync() ends a plan. After an out-of-memory error without a
-  /// target there are no more plans.
-  /// Stream: blocks the host when a plan begins or ends.
+  /// difference the rest of the step is served without the replay plan. After three such steps
+  /// in a row (one with a target) it is dropped and the heap records steps again. Blocks of pools
+  /// are not planned. Without a target, neither are blocks that outlive their step, nor those that
+  /// other streams or copies use. trim_sync() ends a replay plan. After an out-of-memory error
+  /// without a target there are no more replay plans.
+  /// Stream: blocks the host when a replay plan begins or ends.
   void end_step();
 
   /// Peak of the reserved bytes since the target was set; zero without a target.
   [[nodiscard]] Bytes most_reserved() const;
-  /// HeapStats::stranded outside the memory reserved for plans (end_step), as of the last call of
-  /// set_target() while no plan was followed. None without a target, or with a target of less than
-  /// kFewestPages pages.
+  /// HeapStats::stranded at the last set_target() call that was made while no replay plan was
+  /// followed. Memory reserved for replay plans is excluded. None without a target, or with a
+  /// target of less than HeapLimits::kFewestPages pages.
   [[nodiscard]] std::optional<Bytes> stranded_at_target() const;
-  /// Shortfall of the last plan rejected for the current target; reading clears it. The heap
-  /// rejects at most four plans for each value of the target, then follows the next one anyway.
+  /// Shortfall of the last replay plan rejected for the current target; reading clears it. The heap
+  /// rejects at most four for each value of the target, then follows the next one anyway.
   Bytes take_plan_shortfall();
   /// Bytes double-buffered across a step boundary, such as the next batch. Plans leave this much of
   /// the target free. Zero until known.
@@ -59,10 +60,10 @@ class PlacementAdvisor {
   /// Disabled once a step adds no persistent blocks. No effect without a target or with a target of
   /// few pages.
   void begin_optimizer_phase();
-  /// Peak of the reserved bytes since the target was set, if the running step has followed a plan:
-  /// similar steps will reserve the same. Zero if it has not; none without a target.
+  /// Peak of the reserved bytes since the target was set; similar steps will reserve the same. Zero
+  /// if the running step has followed no replay plan, and no value without a target.
   [[nodiscard]] std::optional<Bytes> peak_reserved_following_plan() const;
-  /// Whether some memory of the current plan was not mapped yet when the running step began.
+  /// Whether some memory of the current replay plan was not mapped yet when the running step began.
   /// Mapping memory stalls the host.
   [[nodiscard]] bool maps_plan() const;
 

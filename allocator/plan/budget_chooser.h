@@ -42,9 +42,9 @@ namespace spillway {
 /// are therefore measured too (MeasuredTimes), and the plan is revised if necessary.
 ///
 /// Planning takes milliseconds, so the owner may do it without its lock: take requests(), run them,
-/// adopt() the results, then choose(). A step makes plans for the most recently used sequences
-/// until they have kMaxPlanned storages. The others follow an earlier plan, if that is safe, or
-/// offload. The last remaining sequence is always planned.
+/// adopt() the results, then choose(). At most kMaxPlanned storages are planned per step, the most
+/// recently used sequences first. Other sequences follow an earlier plan if that is safe. Otherwise
+/// their storages are offloaded. The last remaining sequence is always planned.
 ///
 /// Threads: confined; the runtime holds its lock.
 class BudgetChooser {
@@ -66,7 +66,8 @@ class BudgetChooser {
   void adopt(std::vector<PlanRequest>&& done);
 
   /// The action for the step's next offloadable storage. `allocated`: allocated bytes when the step
-  /// began. `recomputable`: it can be recomputed instead. Makes the plans that requests() has.
+  /// began. `recomputable`: it can be recomputed instead. Makes the plans that requests() would
+  /// return and that were not adopted. If no plan fits, the storage is recomputed or offloaded.
   Action choose(Bytes size, Bytes allocated, bool recomputable = false);
 
   /// The storages of this step whose fetch begins at the first use of storage `index`.
@@ -110,7 +111,7 @@ class BudgetChooser {
   /// To be called before end_step(), as are the setters below.
   void unsettled() { settled_ = false; }
 
-  /// The device's memory can be reused as soon as its copy out is queued
+  /// A storage's device memory can be reused as soon as its copy out is queued
   /// (StepProfile::free_at_once).
   void frees_at_once();
 
@@ -142,7 +143,7 @@ class BudgetChooser {
   /// The shortage if the step has exceeded the budget although no plan would need less. Either
   /// everything was offloaded or recomputed, or the step followed a minimal plan, or host memory
   /// was refused. There is no shortage if only predicted reserved bytes exceed the budget. Nor is
-  /// there one if the allocated bytes fit and the reserved bytes exceed it by at most a sixteenth.
+  /// there one if the allocated bytes fit and the reserved bytes exceed the budget by at most 1/16.
   [[nodiscard]] std::optional<BudgetShortage> shortage(const StepCurve& curve) const;
   /// Closes the step; `optimized`: an optimizer step is included. Returns the shortage as
   /// shortage() does.

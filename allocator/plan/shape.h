@@ -17,8 +17,8 @@
 
 namespace spillway {
 
-/// A plan that a step followed. Its profile begins with RecordedStep::begin allocated bytes. The
-/// budget of the plan is the step's budget, minus the bytes by which the step began above that.
+/// A plan that a step followed. Its profile begins with RecordedStep::begin allocated bytes. If the
+/// step began with more, the plan's budget is smaller by the difference.
 struct PlannedStep {
   StepProfile profile;
   BudgetPlan plan;
@@ -35,14 +35,15 @@ struct EndedStep {
   const StepCurve& curve;
   bool whole = false;     // every storage was offloaded or recomputed
   bool exceeded = false;  // the step exceeded the budget
-  Bytes over{};           // by that much, plus an allowance for another layout
+  Bytes over{};           // bytes above the budget, plus an allowance for a different heap layout
   Bytes budget{};
   Bytes reserved_following_plan{};  // peak that similar steps will reach again; zero if unknown
   Bytes shortfall{};                // for a placement of the plan within the budget
 };
 
 /// One sequence of storages of a step: their sizes, and whether each can be recomputed. Holds its
-/// recording and its plan. ShapeState says which of them exist.
+/// recording and its plan. ShapeState says which of them exist. A BudgetChooser forgets the least
+/// recently used shape when it has too many.
 /// Threads: confined.
 class Shape {
  public:
@@ -63,15 +64,15 @@ class Shape {
     return index < sizes_.size() && sizes_[index] == size && recomputable_[index] == recomputable;
   }
 
-  /// A step that may have this shape begins with that many allocated bytes.
+  /// Call when a step that may have this shape begins, with its allocated bytes.
   void begin(Bytes allocated, const PlanTerms& terms);
   /// What is needed for the running step's plan; none if there is one, or none can be made.
   std::optional<PlanRequest> request(const PlanTerms& terms);
   /// Takes a request's result, unless the shape has changed since.
   void adopt(PlanRequest&& done);
 
-  /// The plan for the running step, or the last one; null if it must be recorded. A plan for more
-  /// allocated bytes serves too.
+  /// The plan for the running step, or the last one; null if it must be recorded. A plan made for a
+  /// larger beginning is valid too.
   [[nodiscard]] const BudgetPlan* plan() const;
   /// The storages whose fetch begins at the first use of that one.
   [[nodiscard]] std::vector<std::size_t> due_with(std::size_t index) const;
@@ -86,11 +87,12 @@ class Shape {
   /// Bytes that planned steps have needed beyond the budget.
   [[nodiscard]] Bytes margin() const { return margin_; }
 
-  /// Ends a step of this shape. Returns whether it was recorded, so that it needs times.
+  /// Ends a step of this shape. Returns true if the step was recorded. The caller then passes its
+  /// times to time().
   bool end(const EndedStep& step);
   /// Replaces the recording by the step's.
   void record(const StepCurve& curve);
-  /// The plan is not valid any more, for a reason beside the shape. Likewise the profile.
+  /// Drops the plan, because its terms changed. drop_profile() drops the profile too.
   void drop_plan();
   void drop_profile();
 

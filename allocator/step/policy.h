@@ -40,7 +40,7 @@ struct PolicyDecision {
 /// What a step has learned about one of its storages.
 enum class StorageEvent : std::uint8_t {
   kNotOffloaded,   // there was no host memory for it: it stays
-  kStays,          // it ended or was used before its offload: it stays
+  kStays,          // it was released or used before it was offloaded, so it stayed on the device
   kAliveAtUnpack,  // it was still allocated at its unpack, so it is referenced elsewhere
   kUnreferenced,   // it had no other reference at its unpack, although it was kept for one
 };
@@ -53,15 +53,15 @@ struct BudgetMiss {
   std::uint64_t step = 0;  // the first step is 1
   std::string shape;       // shape of the first saved tensor
   bool warns = false;      // it is a warning, not an error
-  /// Not everything was offloaded, or only fragmentation exceeded the budget: later steps may meet
-  /// it. shortage.least is then the bytes that this step needed.
+  /// Later steps may meet the budget: this step still kept storages, or exceeded it by
+  /// fragmentation only. shortage.least is then the bytes that this step needed.
   bool adapts = false;
   /// No optimizer step had ended before it. No step has shown the optimizer states yet.
   bool first = false;
 };
 
 /// Decides what happens with the storages that a tag's steps save. A StepSession owns one per tag,
-/// and calls it under its lock.
+/// and calls it under its lock, so a policy must not call the session.
 class OffloadPolicy {
  public:
   OffloadPolicy() = default;
@@ -69,7 +69,8 @@ class OffloadPolicy {
   OffloadPolicy(const OffloadPolicy&) = delete;
   OffloadPolicy& operator=(const OffloadPolicy&) = delete;
 
-  /// Plans to make, without the lock, before on_saved() of the same storage.
+  /// Returns the plans to make before on_saved() of this storage. Called under the lock; the caller
+  /// makes them without it.
   virtual std::vector<PlanRequest> plans_for(const OfferedStorage&) { return {}; }
 
   /// Takes plans that were made. Those that are outdated are ignored.
@@ -79,8 +80,8 @@ class OffloadPolicy {
   virtual PolicyDecision on_saved(const OfferedStorage& storage, TagStepStats& step) = 0;
   virtual void on_event(StorageEvent event, DeviceId device, std::size_t index) = 0;
   /// The first use of a storage in the backward pass. `last_saved`: the storage of this tag that
-  /// was saved last, if nothing has been saved or used since. Returns whether the use is by the
-  /// node that saved that one.
+  /// was saved last, if nothing has been saved or used since. Returns true if the node
+  /// that saved `last_saved` also makes this use.
   virtual bool on_first_use(std::size_t index, std::optional<std::size_t> last_saved) = 0;
 
   /// The storages whose fetch begins at the first use of that one.

@@ -51,14 +51,14 @@ struct Decision {
 /// that decides for each tag. A step begins with its first saved tensor and ends for one of five
 /// reasons (StepEnd).
 ///
-/// Threads: safe. Its lock is held for bookkeeping, and at the end of a step with a budget for
-/// calls into the device's heap and events. Plans are made without it.
+/// Threads: safe. The lock is held for bookkeeping. At the end of a step with a budget it is also
+/// held during calls into the heap and CUDA events. Plans are made without it.
 class StepSession {
  public:
   explicit StepSession(DeviceRegistry& devices) : devices_(devices) {}
 
-  /// Begins or ends a region. With a budget, each device that saves tensors in it may need at most
-  /// the budget, and the ratio is ignored.
+  /// Begins or ends a region. With a budget, each device on which tensors are saved is limited to
+  /// it. The ratio is then ignored.
   /// Errors: kInvalidArgument if this tag has another ratio or budget in this step, or if another
   /// tag has a budget.
   Status enter_region(TagId tag, Ratio ratio, const std::optional<Budget>& budget = std::nullopt);
@@ -102,10 +102,11 @@ class StepSession {
   bool handle_gone();  // true if it has ended a step
   void unpacked();
 
-  /// Ends the step if `reason` applies now: makes statistics and ends recordings. With kNextBegins
-  /// only the optimizer phase of the previous step ends. After an optimizer step, placements are
-  /// planned, and it is diagnosed whether offloading helps. Returns whether a step with saved
-  /// tensors has ended.
+  /// Ends the step if `reason` applies now: makes statistics and ends recordings. A step without a
+  /// backward pass, as after an exception, is discarded: it is not recorded and misses no budget.
+  /// With kNextBegins only the optimizer phase of the previous step ends. After an optimizer step,
+  /// placements are planned, and it is diagnosed whether offloading helps. Returns whether a step
+  /// with saved tensors has ended.
   bool end(StepEnd reason);
 
   /// Reports that other hooks received a saved tensor within a region that offloads.
@@ -114,14 +115,14 @@ class StepSession {
   /// Reports that torch.compile has created a graph.
   void graphs_are_compiled() { compiled_.store(true, std::memory_order_relaxed); }
 
-  /// Whether a tag has a budget in bytes, or a share of a device that was not found too small.
+  /// Whether a tag has a budget other than "auto".
   [[nodiscard]] bool has_budget() const;
   /// Sets the bytes of parameters, gradients and optimizer states on the device. If they exceed a
   /// budget, offloading cannot meet it.
   void model_state(DeviceId device, Bytes bytes);
-  /// Enables keeping storages of that tag resident while offloading does not lower the peak. They
-  /// wait on the device (Decision::waits). Offload resumes once they are offloaded under memory
-  /// pressure, or the peak grows.
+  /// From now on, storages of `tag` stay on the device (Decision::waits) while offloading does not
+  /// lower the peak. Regular offloading resumes when memory pressure forces one of them out, or
+  /// when the peak changes.
   void offload_where_it_helps(TagId tag);
 
   /// Whether a step has missed its budget and the miss has not been taken.

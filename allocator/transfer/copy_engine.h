@@ -33,9 +33,9 @@ struct CopyIn {
 
 /// The copy streams of one device, two per direction. Copies above kCopyPart (copy_parts.h) are
 /// split into parts. Smaller ones are batched into driver calls of up to that size, if the driver
-/// supports batches. The copies of one call have no order among themselves. The call waits once, on
-/// the device, and returns one fence for all its copies. No function but drain_sync() blocks the
-/// host, except after a driver error.
+/// supports batches. The copies of one call have no order among themselves. The engine's
+/// stream waits once for each call, and the call returns one fence for all its copies. No function
+/// but drain_sync() blocks the host, except after a driver error.
 ///
 /// The caller keeps source and destination valid until the fence has passed, and the source
 /// unmodified. Heap::add_fence() does this for a block that is freed earlier. HostArena::give()

@@ -26,7 +26,7 @@ struct HostSlot {
 struct HostArenaStats {
   Bytes registered;  // pinned bytes, including those being pinned in the background
   Bytes registered_peak;
-  Bytes in_slots;  // of slots in use, and of returned ones whose fence was not seen to have passed
+  Bytes in_slots;       // bytes of slots in use, plus returned slots that a copy may still use
   Bytes in_slots_peak;  // peak bytes in use, over the steps that the arena is sized for
   std::uint64_t registrations = 0;
   Bytes huge;                        // of the pinned bytes: in preallocated huge pages (hugetlbfs)
@@ -40,8 +40,8 @@ struct HostArenaStats {
 /// fit, coalescing.
 ///
 /// The first step grows the arena piece by piece; a background thread creates the next piece. A new
-/// piece is larger than its request only if the surplus stays small. The surplus is the registered
-/// bytes beyond those in use: at most a quarter of these or 8 MiB, whichever is more. With a limit,
+/// piece is larger than its request only if the surplus stays small. The surplus (registered minus
+/// used bytes) is at most a quarter of the used bytes, or 8 MiB if that is more. With a limit,
 /// it is also at most an eighth of the limit. end_step() then sizes the arena for the recent steps.
 ///
 /// take() may return bytes whose fences have not passed. They are then in HostSlot::fences, and the

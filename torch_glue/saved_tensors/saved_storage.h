@@ -62,8 +62,8 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
     const Decision* decided = nullptr;  // set if decided before, because it could be recomputed
   };
 
-  /// A hook saves a tensor. Returns true if the hook must drop its tensor: its bytes are copied, or
-  /// this object references the storage for a later offload. Returns false if the hook keeps it.
+  /// A hook saves a tensor. Returns true if the hook must release its tensor, because the bytes are
+  /// being copied or this object now references the storage. False: the hook keeps it.
   /// Also offloads waiting storages whose offload the plan puts at this save. `round`: state of
   /// this hook, the number of the last fetch that it has seen. save() sets it; the hook passes the
   /// same variable to fetch() and remove_hook().
