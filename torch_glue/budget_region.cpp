@@ -30,8 +30,8 @@ std::string text_of(const BudgetMiss& missed) {
   const Bytes begin = std::min(need.begin, need.least);
   const Bytes activations = activations_of(need);
   const std::string budget = "Spillway: budget " + readable(missed.budget);
-  const std::string step =
-      "step " + std::to_string(missed.step) + " (first saved tensor: " + missed.shape + ")";
+  const std::string step = "step " + std::to_string(missed.step) +
+                           " (first saved tensor: " + missed.first_saved_shape + ")";
   const std::string size = readable(need.least) + " (" + readable(begin) +
                            " allocated before its first saved tensor, activations " +
                            readable(activations) + ", other " +

@@ -103,7 +103,7 @@ py::tuple as_tuple(const spillway::BudgetMiss& missed) {
                         missed.shortage.lower_bound,
                         missed.shortage.begin.count(),
                         missed.step,
-                        missed.shape,
+                        missed.first_saved_shape,
                         missed.shortage.activations.count());
 }
 
@@ -209,7 +209,8 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
         const auto missed = spillway::Runtime::instance().step().take_budget_miss();
         if (!missed) return py::none();
         const int device = static_cast<int>(missed->device);
-        if (entered && device_at(device).most(*entered) != missed->budget) return py::none();
+        if (entered && device_at(device).budget_bytes(*entered) != missed->budget)
+          return py::none();
         return py::make_tuple(as_tuple(*missed), missed->warns, missed->first, missed->adapts);
       },
       py::arg("entered") = py::none());

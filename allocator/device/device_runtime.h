@@ -55,7 +55,7 @@ class OptionalAllocation {
   OptionalAllocation(const OptionalAllocation&) = delete;
   OptionalAllocation& operator=(const OptionalAllocation&) = delete;
 
-  static bool on() { return open(); }
+  static bool active() { return open(); }
 
  private:
   static bool& open();
@@ -164,8 +164,8 @@ class DeviceRuntime {
 
   /// The running or last step of a region with a budget.
   struct BudgetStep {
-    std::uint64_t number = 0;  // the process's first step is 1
-    std::string shape;         // shape of the first tensor that it saved, as "[8, 1024]"
+    std::uint64_t number = 0;       // the process's first step is 1
+    std::string first_saved_shape;  // shape of the first tensor that it saved, as "[8, 1024]"
   };
 
   void set_budget_step(BudgetStep step);
@@ -173,15 +173,15 @@ class DeviceRuntime {
 
   /// Sets the device's total memory and this process's share of it, for budgets that are a share.
   /// Called once, before the first step with such a budget.
-  void offer(driver::MemoryInfo room) {
+  void set_device_memory(driver::MemoryInfo room) {
     total_ = room.total.count();
     available_ = room.free.count();
   }
 
-  [[nodiscard]] bool offered() const { return total_ != 0; }
+  [[nodiscard]] bool has_device_memory() const { return total_ != 0; }
 
-  /// Converts the budget to bytes. Requires: a budget in bytes, or offered().
-  [[nodiscard]] Bytes most(const Budget& budget) const {
+  /// Converts the budget to bytes. Requires: a budget in bytes, or has_device_memory().
+  [[nodiscard]] Bytes budget_bytes(const Budget& budget) const {
     return budget.on(Bytes{total_}, Bytes{available_});
   }
 

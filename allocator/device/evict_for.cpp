@@ -152,7 +152,7 @@ Result<driver::DevicePtr> DeviceRuntime::allocate_under_pressure(Bytes size,
   while (true) {
     auto block = heap_->allocate(size, stream, current_tag(), pool);
     if (block.ok() || block.status().code() != Code::kOutOfDeviceMemory) return block;
-    if (OptionalAllocation::on()) return block;
+    if (OptionalAllocation::active()) return block;
     if (reclaim != nullptr) {
       const Bytes reclaimed = reclaim(*this, size);
       reclaimed_ += reclaimed.count();

@@ -23,7 +23,7 @@ Bytes BudgetChooser::reserved_following_plans() const {
   return most;
 }
 
-void BudgetChooser::frees_at_once() {
+void BudgetChooser::set_free_at_once() {
   if (std::exchange(terms_.free_at_once, true)) return;
   for (Shape& shape : shapes_)
     shape.drop_profile();
@@ -84,7 +84,7 @@ Action BudgetChooser::choose(Bytes size, Bytes allocated, bool recomputable) {
     const BudgetPlan* const plan = shape->plan();
     if (action == Action::kKeep) action = plan != nullptr ? plan->actions[index] : offloaded;
   }
-  whole_ = whole_ && action == offloaded;
+  fully_offloaded_ = fully_offloaded_ && action == offloaded;
   recomputed_ = recomputed_ || action == Action::kRecompute;
   sizes_.push_back(size);
   recomputable_.push_back(recompute_);
@@ -157,9 +157,10 @@ Status BudgetChooser::learn(KnownStep step) {
   return {};
 }
 
-bool BudgetChooser::recording() const {
+bool BudgetChooser::needs_times() const {
   if (const Shape* const planned = only_planned()) return planned->needs_times();
-  return whole_ && std::none_of(candidates_.begin(), candidates_.end(), [](const Shape* shape) {
+  return fully_offloaded_ &&
+         std::none_of(candidates_.begin(), candidates_.end(), [](const Shape* shape) {
            return shape->plan() != nullptr;
          });
 }
@@ -191,7 +192,7 @@ Shape* BudgetChooser::ended() const {
 }
 
 EndedStep BudgetChooser::ending(const StepCurve& curve) const {
-  EndedStep step{curve, whole_, exceeds(curve.peak())};
+  EndedStep step{curve, fully_offloaded_, exceeds(curve.peak())};
   step.budget = budget();
   step.reserved_following_plan = reserved_following_plan_;
   step.shortfall = shortfall_;
@@ -220,7 +221,7 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
     if (known_first_) ++mismatches_;
     if (shapes_.size() >= kMaxShapes) drop_oldest();
     shape = &shapes_.emplace_back(next_id_++, sizes_, recomputable_);
-    if (whole_) {
+    if (fully_offloaded_) {
       shape->record(curve);
       recorded_last_ = shape;
     }
@@ -228,10 +229,10 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   shape->last_used = ++steps_;
   if (followed_last_ != nullptr) {
     over_in_a_row_ = 0;
-  } else if (whole_ && exceeds(curve.peak())) {
+  } else if (fully_offloaded_ && exceeds(curve.peak())) {
     ++over_in_a_row_;
   }
-  if (whole_) recompute_trial_.needed(sizes_.front(), needed_with(curve.peak()));
+  if (fully_offloaded_) recompute_trial_.needed(sizes_.front(), needed_with(curve.peak()));
   settled_last_ = settled_;
   const auto missing = shortage(curve, least, optimized);
   // The first overrun may be corrected by a plan, unless the step followed one.
@@ -253,7 +254,7 @@ void BudgetChooser::abandon_step() {
   recomputable_.clear();
   candidates_.clear();
   begun_ = false;
-  whole_ = true;
+  fully_offloaded_ = true;
   recomputed_ = refused_ = false;
   known_first_ = false;
   reserved_following_plan_ = shortfall_ = reserved_ = Bytes{};

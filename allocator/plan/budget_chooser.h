@@ -74,7 +74,7 @@ class BudgetChooser {
   [[nodiscard]] std::vector<std::size_t> due_with(std::size_t index) const;
 
   /// Whether to time the running step. The result may still change during the step.
-  [[nodiscard]] bool recording() const;
+  [[nodiscard]] bool needs_times() const;
   /// Sets the times of the last step, if they were needed; none if they are unknown.
   void time(const std::optional<StepTimes>& times);
   /// Duration of a step that ended `steps_ago` steps before the device's last one; hosts run ahead
@@ -103,35 +103,35 @@ class BudgetChooser {
   /// Call if a storage of the running step could not be offloaded for lack of host memory. The step
   /// is then not recorded.
   void not_offloaded() {
-    whole_ = false;
+    fully_offloaded_ = false;
     refused_ = true;
   }
 
   /// Records that mapping memory stalled the host in the running step; its timings are not used.
   /// To be called before end_step(), as are the setters below.
-  void unsettled() { settled_ = false; }
+  void set_host_stalled() { settled_ = false; }
 
   /// A storage's device memory can be reused as soon as its copy out is queued
   /// (StepProfile::free_at_once).
-  void frees_at_once();
+  void set_free_at_once();
 
   /// Sets the prediction of reserved bytes at the beginning of the step.
-  void foresee(const PredictedReserved& predicted) { terms_.foreseen = predicted; }
+  void set_prediction(const PredictedReserved& predicted) { terms_.foreseen = predicted; }
 
   /// Sets the peak of the reserved bytes of the step that is to end, which similar steps will reach
   /// again. If a planned step exceeded the budget, later plans leave at least the excess free.
-  void reserved_following_plan(Bytes most) { reserved_following_plan_ = most; }
+  void set_reserved_following_plan(Bytes most) { reserved_following_plan_ = most; }
 
   /// `most`: peak of the reserved bytes in the step that is to end. `fewest`: the smallest budget
   /// that limits reserved bytes; smaller budgets limit allocated bytes.
-  void reserved(Bytes most, Bytes fewest) {
+  void set_reserved(Bytes most, Bytes fewest) {
     reserved_ = most;
     fewest_reserved_ = fewest;
   }
 
   /// Records that the heap could not place a plan for the running step within the budget. Later
   /// plans use `bytes` less.
-  void shortfall(Bytes bytes) { shortfall_ = bytes; }
+  void set_shortfall(Bytes bytes) { shortfall_ = bytes; }
 
   /// Whether the step that is to end has exceeded the budget, with `peak` allocated bytes or by
   /// reserved bytes.
@@ -155,14 +155,14 @@ class BudgetChooser {
   /// Closes a step that had no backward pass.
   void abandon_step();
 
-  [[nodiscard]] std::size_t seen() const { return sizes_.size(); }
+  [[nodiscard]] std::size_t storages_seen() const { return sizes_.size(); }
 
   /// Predicted peak of the reserved bytes of steps that follow the latest plans; zero without a
   /// plan.
   [[nodiscard]] Bytes reserved_following_plans() const;
 
   /// Whether this step matches a known one so far.
-  [[nodiscard]] bool planned() const { return !candidates_.empty(); }
+  [[nodiscard]] bool matches_known() const { return !candidates_.empty(); }
 
   /// The plan of the last step that had a plan with times.
   [[nodiscard]] std::optional<PlannedStep> planned_last() const;
@@ -211,7 +211,7 @@ class BudgetChooser {
   std::vector<Bytes> sizes_;        // of this step so far
   std::vector<bool> recomputable_;  // likewise
   std::vector<Shape*> candidates_;  // shapes that match so far
-  bool whole_ = true;               // every storage is offloaded or recomputed so far
+  bool fully_offloaded_ = true;     // every storage is offloaded or recomputed so far
   bool recomputed_ = false;         // a storage of this step is left to recompute
   bool refused_ = false;            // host memory was refused to a storage of this step
   bool begun_ = false;              // the candidates of this step are known

@@ -71,7 +71,7 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
   Bytes peak = curve.peak();
   if (refused_) {
     // No more could be offloaded: host memory is exhausted.
-  } else if (whole_) {
+  } else if (fully_offloaded_) {
     // A plan has no use if no step is repeated.
     if (over_in_a_row_ < kMaxShapes) peak = least_of(curve);
     if (recomputed_ && peak <= budget()) return std::nullopt;

@@ -44,7 +44,7 @@ Bytes Ratio::share_of(Bytes total) const {
 RatioChooser::Choice RatioChooser::choose(Bytes size, std::optional<std::uint64_t> node) {
   narrow_candidates(size);
   const std::size_t index = sites_.size();
-  const bool known = planned();
+  const bool known = matches_known();
   Choice choice = known ? planned_choice(index) : Choice::kKeep;
   if (choice != Choice::kReferencedElsewhere) seen_bytes_ += size;
 
@@ -78,11 +78,11 @@ void RatioChooser::narrow_candidates(Bytes size) {
     }
     return;
   }
-  const bool known = planned();
+  const bool known = matches_known();
   std::erase_if(candidates_, [&](const Shape* shape) {
     return index >= shape->size() || (*shape)[index].size != size;
   });
-  if (known && !planned()) ++mismatches_;
+  if (known && !matches_known()) ++mismatches_;
 }
 
 RatioChooser::Choice RatioChooser::planned_choice(std::size_t index) const {

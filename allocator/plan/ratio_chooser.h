@@ -69,8 +69,8 @@ class RatioChooser {
   [[nodiscard]] Ratio ratio() const { return ratio_; }
 
   /// Decides on the next offloadable storage of this step. Afterwards its index in the step is
-  /// `seen() - 1`. `node` numbers the node that saves it. Consecutive storages with the same number
-  /// are equals; without a number a storage has no equals.
+  /// `storages_seen() - 1`. `node` numbers the node that saves it. Consecutive storages with the
+  /// same number are equals; without a number a storage has no equals.
   Choice choose(Bytes size, std::optional<std::uint64_t> node = std::nullopt);
 
   /// Returns the waiting storages that are due since the last choose().
@@ -91,14 +91,14 @@ class RatioChooser {
   /// Closes a step that was abandoned before its backward pass; known shapes are unchanged.
   void abandon_step();
 
-  [[nodiscard]] std::size_t seen() const { return sites_.size(); }
+  [[nodiscard]] std::size_t storages_seen() const { return sites_.size(); }
 
   [[nodiscard]] Bytes seen_bytes() const { return seen_bytes_; }  // offloadable, in this step
 
   [[nodiscard]] Bytes offloaded_bytes() const { return offloaded_bytes_; }  // offloaded among them
 
   /// Whether this step matches a known one so far.
-  [[nodiscard]] bool planned() const { return !candidates_.empty(); }
+  [[nodiscard]] bool matches_known() const { return !candidates_.empty(); }
 
   [[nodiscard]] Bytes size(std::size_t index) const { return sites_[index].size; }
 

@@ -25,7 +25,7 @@ Shape::Shape(std::uint64_t id, KnownStep step)
     : id_(id),
       sizes_(std::move(step.sizes)),
       recomputable_(std::move(step.recomputable)),
-      state_(ShapeState::kLearned),
+      state_(ShapeState::kImported),
       recorded_(std::move(step.recorded)) {
   if (step.times) times_.emplace(*std::move(step.times));
 }
@@ -56,7 +56,7 @@ std::optional<PlanRequest> Shape::request(const PlanTerms& terms) {
   // states.
   request.allowed =
       saturating_sub(saturating_sub(terms.budget + recorded_->begin, begins_with_), margin_);
-  if (state_ == ShapeState::kLearned) request.allowed = std::min(request.allowed, terms.budget);
+  if (state_ == ShapeState::kImported) request.allowed = std::min(request.allowed, terms.budget);
   reserved_margin_.plan(terms.foreseen.margin(terms.budget, sizes_.size()));
   request.margin = reserved_margin_.bytes();
   request.sizes = sizes_;
@@ -106,11 +106,11 @@ Bytes Shape::planned_peak() const {
 }
 
 bool Shape::end(const EndedStep& step) {
-  const bool learned = state_ == ShapeState::kLearned;
+  const bool learned = state_ == ShapeState::kImported;
   on(ShapeEvent::kEnded);
   if (learned && begins_with_ < recorded_->begin) {
     drop_plan();  // from here on, steps begin with the present allocated bytes
-  } else if (step.whole && plan() == nullptr) {
+  } else if (step.fully_offloaded && plan() == nullptr) {
     record(step.curve);
     return true;
   } else if (step.exceeded) {

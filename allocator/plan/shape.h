@@ -33,9 +33,9 @@ struct PlannedStep {
 /// How a step ended, for the shape that it had.
 struct EndedStep {
   const StepCurve& curve;
-  bool whole = false;     // every storage was offloaded or recomputed
-  bool exceeded = false;  // the step exceeded the budget
-  Bytes over{};           // bytes above the budget, plus an allowance for a different heap layout
+  bool fully_offloaded = false;  // every storage was offloaded or recomputed
+  bool exceeded = false;         // the step exceeded the budget
+  Bytes over{};  // bytes above the budget, plus an allowance for a different heap layout
   Bytes budget{};
   Bytes reserved_following_plan{};  // peak that similar steps will reach again; zero if unknown
   Bytes shortfall{};                // for a placement of the plan within the budget

@@ -9,21 +9,21 @@ namespace spillway {
 ///
 ///     kNew ─recorded→ kRecorded ─recorded, or a step began alike→ kSettled
 ///     kRecorded ─adjusted→ kAdjusted ─followed→ kCorrected
-///     kLearned ─ended→ kSettled
-///     kNew, kRecorded ─exceeded→ kNew;  any other ─exceeded→ kMissed
+///     kImported ─ended→ kSettled
+///     kNew, kRecorded ─exceeded→ kNew;  any other ─exceeded→ kBudgetExceeded
 ///     any but kNew ─recorded→ kSettled
 ///
 /// The first training step allocates memory that later steps already find, so a first recording may
-/// describe a step that began with less. Steps in kLearned, kAdjusted, kCorrected and kSettled are
+/// describe a step that began with less. Steps in kImported, kAdjusted, kCorrected and kSettled are
 /// planned.
 enum class ShapeState : std::uint8_t {
   kNew,        // no usable recording: the next step is recorded
   kRecorded,   // recorded once; the bytes at its beginning are unconfirmed
-  kLearned,    // recorded by another run; no step of this run has ended
+  kImported,   // recorded by another run; no step of this run has ended
   kAdjusted,   // the recording was converted to a larger beginning; no step has followed its plan
   kCorrected,  // a step has followed a plan of the adjusted recording, and has corrected it
   kSettled,    // recorded, and steps begin as recorded
-  kMissed,     // a step exceeded the budget: the next one is recorded
+  kBudgetExceeded,  // a step exceeded the budget: the next one is recorded
 };
 
 enum class ShapeEvent : std::uint8_t {
@@ -46,18 +46,19 @@ enum class ShapeEvent : std::uint8_t {
     case ShapeEvent::kAdjusted:
       return state == State::kRecorded ? State::kAdjusted : state;
     case ShapeEvent::kEnded:
-      return state == State::kLearned ? State::kSettled : state;
+      return state == State::kImported ? State::kSettled : state;
     case ShapeEvent::kFollowed:
       return state == State::kAdjusted ? State::kCorrected : state;
     case ShapeEvent::kExceeded:
-      return state == State::kNew || state == State::kRecorded ? State::kNew : State::kMissed;
+      return state == State::kNew || state == State::kRecorded ? State::kNew
+                                                               : State::kBudgetExceeded;
   }
   return state;
 }
 
 /// Whether a shape in that state has a recording.
 [[nodiscard]] constexpr bool has_recording(ShapeState state) {
-  return state != ShapeState::kNew && state != ShapeState::kMissed;
+  return state != ShapeState::kNew && state != ShapeState::kBudgetExceeded;
 }
 
 /// Whether the recording was converted to a larger beginning.

@@ -62,10 +62,10 @@ Result<std::vector<HostSlot>> Residency::take_slots(std::span<const Leaving> par
 Result<driver::Fence> Residency::fetch(Stash& stash,
                                        driver::DevicePtr destination,
                                        driver::Stream consumer,
-                                       CopyPriority haste) {
+                                       CopyPriority priority) {
   SPILLWAY_ASSIGN_OR_RETURN(
       const driver::Fence read,
-      copies_.to_device(stash.slot, stash.written, destination, consumer, haste));
+      copies_.to_device(stash.slot, stash.written, destination, consumer, priority));
   heap_.add_fence(destination, read);
   is_fetched(stash, read);
   ++fetches_;
@@ -74,11 +74,12 @@ Result<driver::Fence> Residency::fetch(Stash& stash,
 
 Result<driver::Fence> Residency::fetch(std::span<const Return> returns,
                                        driver::Stream consumer,
-                                       CopyPriority haste) {
+                                       CopyPriority priority) {
   std::vector<CopyIn> copies;
   for (const Return& back : returns)
     copies.push_back({&back.stash->slot, back.stash->written, back.destination});
-  SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence read, copies_.to_device(copies, consumer, haste));
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence read,
+                            copies_.to_device(copies, consumer, priority));
   // The block may be freed before the copies have passed.
   heap_.add_fence(returns.front().destination, read);
   for (const Return& back : returns)

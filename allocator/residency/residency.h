@@ -68,15 +68,15 @@ class Residency {
 
   /// Begins copying the stash into `destination`, allocated on `consumer`. May be called again: the
   /// host copy stays. Every stream that reads the destination must wait for the returned fence
-  /// (driver::Timeline::wait). `haste`: whether the copy is already waited for.
+  /// (driver::Timeline::wait). `priority`: whether the copy is already waited for.
   Result<driver::Fence> fetch(Stash& stash,
                               driver::DevicePtr destination,
                               driver::Stream consumer,
-                              CopyPriority haste = CopyPriority::kPrefetch);
+                              CopyPriority priority = CopyPriority::kPrefetch);
   /// As above, for several stashes into one block; one fence for all. Requires: at least one.
   Result<driver::Fence> fetch(std::span<const Return> returns,
                               driver::Stream consumer,
-                              CopyPriority haste);
+                              CopyPriority priority);
 
   /// Marks the stash as offloaded again, or as resident; changes only the accounting.
   void set_offloaded(Stash& stash, bool offloaded);

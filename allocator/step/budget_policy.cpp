@@ -14,12 +14,12 @@ Bytes fewest_reserved(DeviceRuntime& device) {
 void read_memory(DeviceRuntime& device, BudgetChooser& budget) {
   Heap& heap = device.heap();
   if (const auto peak = heap.placement().peak_reserved_following_plan()) {
-    if (peak->zero() || heap.placement().maps_plan()) budget.unsettled();
+    if (peak->zero() || heap.placement().maps_plan()) budget.set_host_stalled();
     // Storages offloaded for lack of room would otherwise have been reserved.
     const Bytes reclaimed = device.take_reclaimed();
-    budget.reserved_following_plan(reclaimed.zero() ? *peak : budget.budget() + reclaimed);
+    budget.set_reserved_following_plan(reclaimed.zero() ? *peak : budget.budget() + reclaimed);
   }
-  budget.shortfall(heap.placement().take_plan_shortfall());
+  budget.set_shortfall(heap.placement().take_plan_shortfall());
 }
 
 }  // namespace
@@ -28,7 +28,7 @@ BudgetPolicy::OnDevice& BudgetPolicy::on_device(DeviceRuntime& device) {
   const DeviceId id = device.device().id;
   const auto found = devices_.find(id);
   if (found != devices_.end()) return found->second;
-  OnDevice made{&device, BudgetChooser(device.most(budget_), budget_.slowdown)};
+  OnDevice made{&device, BudgetChooser(device.budget_bytes(budget_), budget_.slowdown)};
   return devices_.emplace(id, std::move(made)).first->second;
 }
 
@@ -59,17 +59,18 @@ std::uint64_t BudgetPolicy::mismatches() const {
 
 void BudgetPolicy::foresee(OnDevice& on) {
   Heap& heap = on.device->heap();
-  if (heap.placement().peak_reserved_following_plan()) on.chooser.frees_at_once();
+  if (heap.placement().peak_reserved_following_plan()) on.chooser.set_free_at_once();
   const auto stranded = heap.placement().stranded_at_target();
   const Bytes allocated = on.device->curve().allocated_at_begin();
-  on.chooser.foresee(stranded ? PredictedReserved({*stranded, allocated, heap.view().granularity()})
-                              : PredictedReserved());
+  on.chooser.set_prediction(
+      stranded ? PredictedReserved({*stranded, allocated, heap.view().granularity()})
+               : PredictedReserved());
 }
 
 std::vector<PlanRequest> BudgetPolicy::plans_for(const OfferedStorage& storage) {
   OnDevice& on = on_device(storage.device);
   // Before its first plan, so that steps recorded by another run are planned alike.
-  if (on.chooser.seen() == 0) foresee(on);
+  if (on.chooser.storages_seen() == 0) foresee(on);
   return on.chooser.requests(
       storage.size, on.device->curve().allocated_at_begin(), storage.recomputable);
 }
@@ -81,7 +82,7 @@ void BudgetPolicy::adopt(DeviceId device, std::vector<PlanRequest>&& done) {
 PolicyDecision BudgetPolicy::on_saved(const OfferedStorage& storage, TagStepStats& step) {
   BudgetChooser& chooser = this->chooser(storage.device);
   PolicyDecision decision;
-  decision.index = chooser.seen();
+  decision.index = chooser.storages_seen();
   decision.watched = true;
   const Action action = chooser.choose(
       storage.size, storage.device.curve().allocated_at_begin(), storage.recomputable);
@@ -90,14 +91,14 @@ PolicyDecision BudgetPolicy::on_saved(const OfferedStorage& storage, TagStepStat
   // It is offloaded after all if the budget turns out to have no room for it.
   decision.waits = action == Action::kKeep && !storage.device.heap().limits().budget().zero();
   if (!decision.recompute) step.offloadable += storage.size;
-  decision.known = chooser.planned();
-  decision.recording = chooser.recording();
+  decision.known = chooser.matches_known();
+  decision.recording = chooser.needs_times();
   return decision;
 }
 
 void BudgetPolicy::on_event(StorageEvent event, DeviceId device, std::size_t) {
   // The others need no report: the curve shows what was not offloaded.
-  if (event == StorageEvent::kNotOffloaded) devices_.at(device).chooser.not_offloaded();
+  if (event == StorageEvent::kNoHostMemory) devices_.at(device).chooser.not_offloaded();
 }
 
 std::vector<std::size_t> BudgetPolicy::prefetch_after(DeviceId device, std::size_t index) const {
@@ -108,13 +109,13 @@ std::vector<std::size_t> BudgetPolicy::prefetch_after(DeviceId device, std::size
 std::vector<BudgetMiss> BudgetPolicy::on_backward_end() {
   std::vector<BudgetMiss> misses;
   for (auto& [id, on] : devices_) {
-    if (on.chooser.seen() == 0) continue;
+    if (on.chooser.storages_seen() == 0) continue;
     on.device->step_recording().end();
     AllocationCurve& curve = on.device->curve();
     curve.begin_optimizer_phase();
     on.device->heap().placement().begin_optimizer_phase();
     on.reserved = on.device->heap().placement().most_reserved();
-    on.chooser.reserved(on.reserved, fewest_reserved(*on.device));
+    on.chooser.set_reserved(on.reserved, fewest_reserved(*on.device));
     if (!on.chooser.exceeds(curve.peak())) continue;
     if (const auto missing = on.chooser.shortage(curve.so_far()))
       misses.push_back(miss(on, *missing));
@@ -122,12 +123,12 @@ std::vector<BudgetMiss> BudgetPolicy::on_backward_end() {
   return misses;
 }
 
-std::vector<BudgetMiss> BudgetPolicy::on_end(bool whole, bool optimized) {
+std::vector<BudgetMiss> BudgetPolicy::on_end(bool had_backward, bool optimized) {
   std::vector<BudgetMiss> misses;
   ended_.clear();
   for (auto& [id, on] : devices_) {
-    if (on.chooser.seen() == 0) continue;
-    if (whole) {
+    if (on.chooser.storages_seen() == 0) continue;
+    if (had_backward) {
       if (auto missed = end(on, optimized)) misses.push_back(*std::move(missed));
       ended_.push_back(id);
     } else {
@@ -145,8 +146,8 @@ std::optional<BudgetMiss> BudgetPolicy::end(OnDevice& on, bool optimized) {
   const StepCurve curve = on.device->curve().end(optimized);
   read_memory(*on.device, on.chooser);
   // Without an optimizer step, events after the backward pass do not belong to the step.
-  on.chooser.reserved(optimized ? on.device->heap().placement().most_reserved() : on.reserved,
-                      fewest_reserved(*on.device));
+  on.chooser.set_reserved(optimized ? on.device->heap().placement().most_reserved() : on.reserved,
+                          fewest_reserved(*on.device));
   const auto excess = on.chooser.excess(curve);
   if (const auto missing = on.chooser.end_step(curve, optimized)) return miss(on, *missing);
   if (!excess) return std::nullopt;
@@ -157,7 +158,8 @@ std::optional<BudgetMiss> BudgetPolicy::end(OnDevice& on, bool optimized) {
 
 BudgetMiss BudgetPolicy::miss(const OnDevice& on, const BudgetShortage& shortage) {
   const DeviceRuntime::BudgetStep step = on.device->budget_step();
-  BudgetMiss miss{on.device->device().id, on.chooser.budget(), shortage, step.number, step.shape};
+  BudgetMiss miss{
+      on.device->device().id, on.chooser.budget(), shortage, step.number, step.first_saved_shape};
   miss.first = on.chooser.optimized_steps() == 0;
   return miss;
 }

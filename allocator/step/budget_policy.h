@@ -26,7 +26,7 @@ class BudgetPolicy final : public OffloadPolicy {
   [[nodiscard]] std::vector<std::size_t> prefetch_after(DeviceId device,
                                                         std::size_t index) const override;
   std::vector<BudgetMiss> on_backward_end() override;
-  std::vector<BudgetMiss> on_end(bool whole, bool optimized) override;
+  std::vector<BudgetMiss> on_end(bool had_backward, bool optimized) override;
   [[nodiscard]] std::uint64_t mismatches() const override;
 
   /// The devices of the step that on_end() has ended.

@@ -39,10 +39,11 @@ struct PolicyDecision {
 
 /// What a step has learned about one of its storages.
 enum class StorageEvent : std::uint8_t {
-  kNotOffloaded,   // there was no host memory for it: it stays
-  kStays,          // it was released or used before it was offloaded, so it stayed on the device
-  kAliveAtUnpack,  // it was still allocated at its unpack, so it is referenced elsewhere
-  kUnreferenced,   // it had no other reference at its unpack, although it was kept for one
+  kNoHostMemory,        // there was no host memory for it: it stays
+  kEndedBeforeOffload,  // it was released or used before it was offloaded, so it stayed on the
+                        // device
+  kAliveAtUnpack,       // it was still allocated at its unpack, so it is referenced elsewhere
+  kUnreferenced,        // it had no other reference at its unpack, although it was kept for one
 };
 
 /// A step that exceeded its budget.
@@ -50,9 +51,9 @@ struct BudgetMiss {
   DeviceId device{};
   Bytes budget;
   BudgetShortage shortage;
-  std::uint64_t step = 0;  // the first step is 1
-  std::string shape;       // shape of the first saved tensor
-  bool warns = false;      // it is a warning, not an error
+  std::uint64_t step = 0;         // the first step is 1
+  std::string first_saved_shape;  // shape of the first saved tensor
+  bool warns = false;             // it is a warning, not an error
   /// Later steps may meet the budget: this step still kept storages, or exceeded it by
   /// fragmentation only. shortage.least is then the bytes that this step needed.
   bool adapts = false;
@@ -93,9 +94,9 @@ class OffloadPolicy {
   /// missed by then.
   virtual std::vector<BudgetMiss> on_backward_end() { return {}; }
 
-  /// The step is over. `whole`: it had a backward pass. `optimized`: and an optimizer step. Returns
-  /// the missed budgets.
-  virtual std::vector<BudgetMiss> on_end(bool whole, bool optimized) = 0;
+  /// The step is over. `had_backward`: it had a backward pass. `optimized`: and an optimizer step.
+  /// Returns the missed budgets.
+  virtual std::vector<BudgetMiss> on_end(bool had_backward, bool optimized) = 0;
 
   /// Steps that began like a known one and diverged.
   [[nodiscard]] virtual std::uint64_t mismatches() const = 0;

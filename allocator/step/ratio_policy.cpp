@@ -8,9 +8,9 @@ PolicyDecision RatioPolicy::on_saved(const OfferedStorage& storage, TagStepStats
   const Choice choice = chooser_.choose(storage.size, storage.node);
   const bool stays = storage.cannot_help;
   PolicyDecision decision;
-  decision.index = chooser_.seen() - 1;
+  decision.index = chooser_.storages_seen() - 1;
   decision.referenced_elsewhere = choice == Choice::kReferencedElsewhere;
-  decision.known = chooser_.planned();
+  decision.known = chooser_.matches_known();
   // Storages that stay are offloaded after all if the device has no room.
   decision.waits = choice == Choice::kWait || (stays && choice == Choice::kOffload);
   decision.offload = choice == Choice::kOffload && !stays;
@@ -32,8 +32,8 @@ PolicyDecision RatioPolicy::on_saved(const OfferedStorage& storage, TagStepStats
 
 void RatioPolicy::on_event(StorageEvent event, DeviceId, std::size_t index) {
   switch (event) {
-    case StorageEvent::kNotOffloaded:
-    case StorageEvent::kStays:
+    case StorageEvent::kNoHostMemory:
+    case StorageEvent::kEndedBeforeOffload:
       return chooser_.not_offloaded(index);
     case StorageEvent::kAliveAtUnpack:
       chooser_.alive_at_unpack(index);
@@ -49,8 +49,8 @@ bool RatioPolicy::on_first_use(std::size_t index, std::optional<std::size_t> las
   return true;
 }
 
-std::vector<BudgetMiss> RatioPolicy::on_end(bool whole, bool) {
-  if (whole) {
+std::vector<BudgetMiss> RatioPolicy::on_end(bool had_backward, bool) {
+  if (had_backward) {
     chooser_.end_step();
   } else {
     chooser_.abandon_step();

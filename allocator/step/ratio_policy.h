@@ -14,7 +14,7 @@ class RatioPolicy final : public OffloadPolicy {
   PolicyDecision on_saved(const OfferedStorage& storage, TagStepStats& step) override;
   void on_event(StorageEvent event, DeviceId device, std::size_t index) override;
   bool on_first_use(std::size_t index, std::optional<std::size_t> last_saved) override;
-  std::vector<BudgetMiss> on_end(bool whole, bool optimized) override;
+  std::vector<BudgetMiss> on_end(bool had_backward, bool optimized) override;
 
   [[nodiscard]] std::uint64_t mismatches() const override { return chooser_.mismatches(); }
 

@@ -84,13 +84,13 @@ bool StepSession::end(StepEnd reason) {
 
 std::optional<std::uint64_t> StepSession::close_locked(StepEnd reason) {
   // A step without a backward pass is incomplete: an exception, or an evaluation with gradients on.
-  const bool whole = phase_ == StepPhase::kBackward;
+  const bool had_backward = phase_ == StepPhase::kBackward;
   std::vector<TagId> ended = std::exchange(used_, {});
   std::sort(ended.begin(), ended.end());
   for (const TagId id : ended) {
     Tag& tag = tags_.at(id);
     ++tags_visited_;
-    close_tag_locked(id, tag, whole, reason);
+    close_tag_locked(id, tag, had_backward, reason);
     tag.step.step = step_;
     if (MemoryEvents::on()) MemoryEvents::tag_step_ended(id, tag.step);
     offloadable_ += tag.step.offloadable;
@@ -102,16 +102,16 @@ std::optional<std::uint64_t> StepSession::close_locked(StepEnd reason) {
   const std::uint64_t shape = std::exchange(shape_, 0);
   if (ended.empty()) return std::nullopt;
   ++step_;
-  return whole ? std::optional(shape) : std::nullopt;
+  return had_backward ? std::optional(shape) : std::nullopt;
 }
 
-void StepSession::close_tag_locked(TagId id, Tag& tag, bool whole, StepEnd reason) {
-  tag.whole = tag.whole || whole;
-  if (whole && !ends_optimizer_step(reason) && tag.budget) {
+void StepSession::close_tag_locked(TagId id, Tag& tag, bool had_backward, StepEnd reason) {
+  tag.had_backward = tag.had_backward || had_backward;
+  if (had_backward && !ends_optimizer_step(reason) && tag.budget) {
     if (!std::exchange(tag.in_optimizer_phase, true)) in_optimizer_phase_.push_back(id);
     note_locked(tag, tag.policy->on_backward_end());
   } else {
-    end_budgets_locked(tag, whole, ends_optimizer_step(reason));
+    end_budgets_locked(tag, had_backward, ends_optimizer_step(reason));
   }
 }
 
@@ -122,8 +122,8 @@ void StepSession::end_optimizer_phases_locked(bool optimized) {
   }
 }
 
-void StepSession::end_budgets_locked(Tag& tag, bool whole, bool optimized) {
-  note_locked(tag, tag.policy->on_end(whole, optimized));
+void StepSession::end_budgets_locked(Tag& tag, bool had_backward, bool optimized) {
+  note_locked(tag, tag.policy->on_end(had_backward, optimized));
   tag.reported.in_step = Bytes{};
   if (tag.budgets == nullptr) return;
   for (const DeviceId device : tag.budgets->ended()) {

@@ -106,7 +106,7 @@ bool StepSession::is_new(TagId tag) const {
   if (in_forked_child()) return false;
   const Lock lock(mutex_);
   const auto found = tags_.find(tag);
-  return found != tags_.end() && !found->second.whole;
+  return found != tags_.end() && !found->second.had_backward;
 }
 
 StepSession::Tag* StepSession::find_tag_locked(TagId tag) {
@@ -190,7 +190,7 @@ void StepSession::on_event(StorageEvent event, const Site& site, Bytes size) {
   Tag* const tag = running_tag_locked(site);
   if (tag == nullptr) return;
   tag->policy->on_event(event, site.device, site.index);
-  if (event == StorageEvent::kNotOffloaded) tag->step.skip(SkipReason::kNoHostMemory, size);
+  if (event == StorageEvent::kNoHostMemory) tag->step.skip(SkipReason::kNoHostMemory, size);
 }
 
 void StepSession::on_first_use(const Site& site) {

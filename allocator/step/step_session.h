@@ -149,7 +149,7 @@ class StepSession {
     BudgetPolicy* budgets = nullptr;  // the policy, of a tag with a budget
     int open = 0;
     bool used = false;                // something was saved in the running step
-    bool whole = false;               // a step of it has had a backward pass
+    bool had_backward = false;        // a step of it has had a backward pass
     bool in_optimizer_phase = false;  // the last step is in its optimizer phase
     ReportedMisses reported{};
     TagStepStats step;  // of the running step
@@ -174,12 +174,13 @@ class StepSession {
 
   void advance(StepEvent event);
   [[nodiscard]] bool applies_locked(StepEnd reason) const SPILLWAY_REQUIRES(mutex_);
-  /// Returns the shape of the step; none if no whole step has ended.
+  /// Returns the shape of the step; none if no step with a backward pass has ended.
   std::optional<std::uint64_t> close_locked(StepEnd reason) SPILLWAY_REQUIRES(mutex_);
   /// The part of it for one tag.
-  void close_tag_locked(TagId id, Tag& tag, bool whole, StepEnd reason) SPILLWAY_REQUIRES(mutex_);
+  void close_tag_locked(TagId id, Tag& tag, bool had_backward, StepEnd reason)
+      SPILLWAY_REQUIRES(mutex_);
   void end_optimizer_phases_locked(bool optimized) SPILLWAY_REQUIRES(mutex_);
-  void end_budgets_locked(Tag& tag, bool whole, bool optimized) SPILLWAY_REQUIRES(mutex_);
+  void end_budgets_locked(Tag& tag, bool had_backward, bool optimized) SPILLWAY_REQUIRES(mutex_);
   void note_locked(Tag& tag, std::vector<BudgetMiss> misses) SPILLWAY_REQUIRES(mutex_);
   /// Sizes the devices' host memory after a step of that shape.
   void fit_host_memory(std::uint64_t shape);

@@ -42,8 +42,8 @@ struct CopyEngine::State {
                Timeline(on, Stream(streams[3], on.id))},
         others(on) {}
 
-  Timeline& queue(CopyDirection direction, CopyPriority haste) {
-    return queues.at((haste == CopyPriority::kDemand ? 2U : 0U) +
+  Timeline& queue(CopyDirection direction, CopyPriority priority) {
+    return queues.at((priority == CopyPriority::kDemand ? 2U : 0U) +
                      (direction == CopyDirection::kIn ? 1U : 0U));
   }
 
@@ -152,7 +152,7 @@ CopyEngine::~CopyEngine() {
 
 Result<Fence> CopyEngine::to_host(std::span<const CopyOut> copies,
                                   Stream producer,
-                                  CopyPriority haste) {
+                                  CopyPriority priority) {
   const driver::CurrentDevice current(*state_->device.api, state_->device.context);
   CopyParts parts(CopyDirection::kOut);
   driver::FenceSet fences;
@@ -164,7 +164,7 @@ Result<Fence> CopyEngine::to_host(std::span<const CopyOut> copies,
   }
   SPILLWAY_ASSIGN_OR_RETURN(
       const Fence written,
-      state_->copy(parts, state_->queue(CopyDirection::kOut, haste), producer, fences, size));
+      state_->copy(parts, state_->queue(CopyDirection::kOut, priority), producer, fences, size));
   for (const CopyOut& copy : copies)
     copy.slot->fences.clear();
   return written;
@@ -172,7 +172,7 @@ Result<Fence> CopyEngine::to_host(std::span<const CopyOut> copies,
 
 Result<Fence> CopyEngine::to_device(std::span<const CopyIn> copies,
                                     Stream consumer,
-                                    CopyPriority haste) {
+                                    CopyPriority priority) {
   const driver::CurrentDevice current(*state_->device.api, state_->device.context);
   CopyParts parts(CopyDirection::kIn);
   driver::FenceSet fences;
@@ -182,20 +182,20 @@ Result<Fence> CopyEngine::to_device(std::span<const CopyIn> copies,
     size += copy.slot->size;
     fences.add(copy.written);
   }
-  return state_->copy(parts, state_->queue(CopyDirection::kIn, haste), consumer, fences, size);
+  return state_->copy(parts, state_->queue(CopyDirection::kIn, priority), consumer, fences, size);
 }
 
 Result<Fence> CopyEngine::to_host(driver::DevicePtr source,
                                   HostSlot& slot,
                                   Stream producer,
-                                  CopyPriority haste) {
+                                  CopyPriority priority) {
   if (slot.size > kCopyPart) {
     const CopyOut copy{source, &slot};
-    return to_host({&copy, 1}, producer, haste);
+    return to_host({&copy, 1}, producer, priority);
   }
   const driver::CurrentDevice current(*state_->device.api, state_->device.context);
   Result<Fence> written = state_->copy(state_->one(CopyDirection::kOut, source, slot),
-                                       state_->queue(CopyDirection::kOut, haste),
+                                       state_->queue(CopyDirection::kOut, priority),
                                        producer,
                                        slot.fences,
                                        slot.size);
@@ -207,14 +207,14 @@ Result<Fence> CopyEngine::to_device(const HostSlot& slot,
                                     Fence written,
                                     driver::DevicePtr destination,
                                     Stream consumer,
-                                    CopyPriority haste) {
+                                    CopyPriority priority) {
   if (slot.size > kCopyPart) {
     const CopyIn copy{&slot, written, destination};
-    return to_device({&copy, 1}, consumer, haste);
+    return to_device({&copy, 1}, consumer, priority);
   }
   const driver::CurrentDevice current(*state_->device.api, state_->device.context);
   return state_->copy(state_->one(CopyDirection::kIn, destination, slot),
-                      state_->queue(CopyDirection::kIn, haste),
+                      state_->queue(CopyDirection::kIn, priority),
                       consumer,
                       {written},
                       slot.size);
@@ -227,12 +227,12 @@ void CopyEngine::drain_sync() {
     state_->device.api->StreamSynchronize(queue.stream().handle());  // fails if nothing runs
 }
 
-Stream CopyEngine::out_stream(CopyPriority haste) const {
-  return state_->queue(CopyDirection::kOut, haste).stream();
+Stream CopyEngine::out_stream(CopyPriority priority) const {
+  return state_->queue(CopyDirection::kOut, priority).stream();
 }
 
-Stream CopyEngine::in_stream(CopyPriority haste) const {
-  return state_->queue(CopyDirection::kIn, haste).stream();
+Stream CopyEngine::in_stream(CopyPriority priority) const {
+  return state_->queue(CopyDirection::kIn, priority).stream();
 }
 
 }  // namespace spillway

@@ -57,7 +57,7 @@ class CopyEngine {
   /// The slots' fences are unchanged.
   Result<driver::Fence> to_host(std::span<const CopyOut> copies,
                                 driver::Stream producer,
-                                CopyPriority haste = CopyPriority::kPrefetch);
+                                CopyPriority priority = CopyPriority::kPrefetch);
 
   /// Copies slot->size bytes from each slot to the device.
   /// Requires: at least one copy; the destinations were allocated on `consumer` (invariant 3).
@@ -66,25 +66,25 @@ class CopyEngine {
   /// Errors: kDriver. No copy has been started then, or the host has waited for those that were.
   Result<driver::Fence> to_device(std::span<const CopyIn> copies,
                                   driver::Stream consumer,
-                                  CopyPriority haste = CopyPriority::kPrefetch);
+                                  CopyPriority priority = CopyPriority::kPrefetch);
 
   /// As above, for one copy.
   Result<driver::Fence> to_host(driver::DevicePtr source,
                                 HostSlot& slot,
                                 driver::Stream producer,
-                                CopyPriority haste = CopyPriority::kPrefetch);
+                                CopyPriority priority = CopyPriority::kPrefetch);
   Result<driver::Fence> to_device(const HostSlot& slot,
                                   driver::Fence written,
                                   driver::DevicePtr destination,
                                   driver::Stream consumer,
-                                  CopyPriority haste = CopyPriority::kPrefetch);
+                                  CopyPriority priority = CopyPriority::kPrefetch);
 
   /// Blocks the host until no copy runs. A driver error on one stream does not end the wait for the
   /// others. For callers that cannot wait for a fence (counted in driver::Counters::host_syncs).
   void drain_sync();
 
-  [[nodiscard]] driver::Stream out_stream(CopyPriority haste = CopyPriority::kPrefetch) const;
-  [[nodiscard]] driver::Stream in_stream(CopyPriority haste = CopyPriority::kPrefetch) const;
+  [[nodiscard]] driver::Stream out_stream(CopyPriority priority = CopyPriority::kPrefetch) const;
+  [[nodiscard]] driver::Stream in_stream(CopyPriority priority = CopyPriority::kPrefetch) const;
 
  private:
   struct State;

@@ -87,7 +87,7 @@ TEST(BudgetChooserTest, PlannedStepsAreMeasuredUntilTheirTimesSettle) {
   for (int steps = 0; steps < 30; ++steps) {
     for (int storage = 0; storage < 3; ++storage)
       chooser.choose(100_B, 1000_B);
-    const bool recording = chooser.recording();
+    const bool recording = chooser.needs_times();
     chooser.abandon_step();
     if (!recording) break;
     ++measured;
@@ -115,7 +115,7 @@ TEST(BudgetChooserTest, TimesOfAStepWithUnsettledMemoryAreIgnored) {
   BudgetChooser chooser = recorded_chooser();
   measure(chooser, 1);
 
-  chooser.unsettled();
+  chooser.set_host_stalled();
   measure(chooser, 1);
   measure(chooser, 0.5);  // of the unsettled step
   measure(chooser, 1);
@@ -220,7 +220,7 @@ TEST(BudgetChooserTest, RecomputableStoragesMakeAnotherShape) {
   step(chooser, {100, 100}, 1000);
 
   EXPECT_EQ(chooser.choose(100_B, 1000_B, true), Action::kRecompute);
-  EXPECT_FALSE(chooser.planned());
+  EXPECT_FALSE(chooser.matches_known());
 }
 
 TEST(BudgetChooserTest, OffloadedStoragesAreFetchedAsEarlyAsThereIsRoom) {

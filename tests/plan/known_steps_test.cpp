@@ -85,7 +85,7 @@ TEST(KnownStepsTest, ImpossibleRecordingsAreRejected) {
 
     EXPECT_EQ(other.learn(wrong).code(), Code::kInvalidArgument) << each;
     EXPECT_EQ(other.choose(100_B, 1000_B), Action::kOffload) << each;
-    EXPECT_FALSE(other.planned()) << each;
+    EXPECT_FALSE(other.matches_known()) << each;
   }
 }
 

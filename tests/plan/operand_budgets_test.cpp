@@ -48,7 +48,7 @@ StepCurve begun_with_690() {
 
 TEST(OperandBudgetsTest, ARecordedStepMayExceedABudgetThatAPlanMeets) {
   BudgetChooser chooser(850_B);
-  chooser.frees_at_once();
+  chooser.set_free_at_once();
 
   EXPECT_FALSE(record(chooser));
   EXPECT_EQ(offer(chooser)[3], Action::kOffload);
@@ -56,7 +56,7 @@ TEST(OperandBudgetsTest, ARecordedStepMayExceedABudgetThatAPlanMeets) {
 
 TEST(OperandBudgetsTest, TheSmallestBudgetFitsAStepWithoutRecomputation) {
   BudgetChooser chooser(699_B);
-  chooser.frees_at_once();
+  chooser.set_free_at_once();
 
   const auto missed = record(chooser);
 
@@ -76,19 +76,19 @@ TEST(OperandBudgetsTest, IfMemoryIsFreedLateTheSmallestBudgetIsThatOfTheRecorded
 TEST(OperandBudgetsTest, AStepIsNotRecordedAgainIfThatWouldExceedTheBudget) {
   for (const Bytes budget : {999_B, 1000_B}) {  // what it would need: 900, and 100 more allocated
     BudgetChooser chooser(budget);
-    chooser.frees_at_once();
+    chooser.set_free_at_once();
     record(chooser);
 
     const bool recorded = offer(chooser, 100_B, 600_B)[3] == Action::kRecompute;
 
     EXPECT_EQ(recorded, budget == 1000_B) << budget.count();
-    EXPECT_EQ(chooser.recording(), recorded);
+    EXPECT_EQ(chooser.needs_times(), recorded);
   }
 }
 
 TEST(OperandBudgetsTest, IfNothingIsPredictedToFitTheLeastPlanIsFollowed) {
   BudgetChooser chooser(880_B);
-  chooser.frees_at_once();
+  chooser.set_free_at_once();
   record(chooser);
 
   const std::vector<Action> offloaded =
@@ -107,7 +107,7 @@ TEST(OperandBudgetsTest, IfNothingIsPredictedToFitTheLeastPlanIsFollowed) {
 
 TEST(OperandBudgetsTest, TheShortageOfAStepRecordedAgainCountsAgain) {
   BudgetChooser chooser(1000_B);
-  chooser.frees_at_once();
+  chooser.set_free_at_once();
   record(chooser);
   StepCurve over = begun_with_690();
   over.allocated[8] = 1200;
@@ -137,12 +137,12 @@ TEST(OperandBudgetsTest, IfPlansNeedNoLessThanARecordingAStepIsRecorded) {
 
   chooser.choose(100_B, 690_B);
 
-  EXPECT_TRUE(chooser.recording());
+  EXPECT_TRUE(chooser.needs_times());
 }
 
 TEST(OperandBudgetsTest, BytesThatTheFirstPlannedStepDidNotNeedAreNotPlannedAgain) {
   BudgetChooser chooser(900_B);
-  chooser.frees_at_once();
+  chooser.set_free_at_once();
   record(chooser);
   // 190 more are allocated than thought of: at least 890 with all of it offloaded, so that all of
   // it does.
@@ -164,7 +164,7 @@ TEST(OperandBudgetsTest, BytesThatTheFirstPlannedStepDidNotNeedAreNotPlannedAgai
 
 TEST(OperandBudgetsTest, AStepThatBeginsWithLessThanPredictedIsNotCorrected) {
   BudgetChooser chooser(880_B);
-  chooser.frees_at_once();
+  chooser.set_free_at_once();
   record(chooser);
   chooser.choose(100_B, 690_B);
   chooser.abandon_step();
@@ -181,7 +181,7 @@ TEST(OperandBudgetsTest, AStepThatBeginsWithLessThanPredictedIsNotCorrected) {
 /// The shortage after a planned step that needed `needed` bytes, when the next one is recorded.
 std::optional<BudgetShortage> missed_after(std::uint64_t needed) {
   BudgetChooser chooser(750_B);
-  chooser.frees_at_once();
+  chooser.set_free_at_once();
   record(chooser);
   EXPECT_EQ(offer(chooser)[3], Action::kOffload);
   StepCurve over = gated_block();
@@ -206,7 +206,7 @@ TEST(OperandBudgetsTest, TheSmallestBudgetNeverExceedsThePeakOfTheRecordedStep) 
 
 TEST(OperandBudgetsTest, ExcessOfAnotherShapeDoesNotCount) {
   BudgetChooser chooser(750_B);
-  chooser.frees_at_once();
+  chooser.set_free_at_once();
   for (int steps = 0; steps < 2; ++steps) {
     offer(chooser);
     chooser.choose(1_B, 500_B);  // longer by one
@@ -220,7 +220,7 @@ TEST(OperandBudgetsTest, ExcessOfAnotherShapeDoesNotCount) {
 
 TEST(OperandBudgetsTest, PlansAreRemadeOnceItIsKnownHowMemoryIsFreed) {
   BudgetChooser chooser(850_B);
-  chooser.frees_at_once();
+  chooser.set_free_at_once();
   record(chooser);
   offer(chooser);
   BudgetChooser other(850_B);
@@ -228,14 +228,14 @@ TEST(OperandBudgetsTest, PlansAreRemadeOnceItIsKnownHowMemoryIsFreed) {
   ASSERT_EQ(offer(other)[3], Action::kRecompute);
   other.abandon_step();
 
-  other.frees_at_once();
+  other.set_free_at_once();
 
   EXPECT_EQ(offer(other)[3], Action::kOffload);
 }
 
 TEST(OperandBudgetsTest, IfNoStepRepeatsABudgetIsMissedOnceEverythingIsOffloaded) {
   BudgetChooser chooser(850_B);
-  chooser.frees_at_once();
+  chooser.set_free_at_once();
   std::optional<BudgetShortage> missed;
 
   std::uint64_t steps = 0;
@@ -249,7 +249,7 @@ TEST(OperandBudgetsTest, IfNoStepRepeatsABudgetIsMissedOnceEverythingIsOffloaded
 
 TEST(OperandBudgetsTest, IfNoStepRepeatsABudgetThatFullOffloadMeetsIsNotMissed) {
   BudgetChooser chooser(850_B);
-  chooser.frees_at_once();
+  chooser.set_free_at_once();
 
   for (std::uint64_t steps = 0; steps < 1000; ++steps) {
     ASSERT_FALSE(record(chooser, Bytes{1000 + steps})) << steps;

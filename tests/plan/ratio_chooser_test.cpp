@@ -23,7 +23,8 @@ TEST_P(RandomShapes, EveryPrefixOfANewShapeMeetsTheRatio) {
     for (const Bytes size : random_sizes(random)) {
       chooser.choose(size);
       largest = std::max(largest, size);
-      ASSERT_TRUE(meets(chooser, largest)) << "trial " << trial << ", storage " << chooser.seen();
+      ASSERT_TRUE(meets(chooser, largest))
+          << "trial " << trial << ", storage " << chooser.storages_seen();
     }
   }
 }
@@ -298,7 +299,7 @@ TEST(RatioChooserTest, TwoAlternatingShapesAreBothPlanned) {
 
   offer(chooser, Sizes(4, 100_B));
 
-  EXPECT_TRUE(chooser.planned());
+  EXPECT_TRUE(chooser.matches_known());
   EXPECT_EQ(chooser.mismatches(), 0U);
 }
 
@@ -308,7 +309,7 @@ TEST(RatioChooserTest, ADifferentSizeEndsThePlanForTheStep) {
 
   const auto choices = offer(chooser, {100_B, 200_B, 100_B});
 
-  EXPECT_FALSE(chooser.planned());
+  EXPECT_FALSE(chooser.matches_known());
   EXPECT_EQ(chooser.mismatches(), 1U);
   EXPECT_EQ(choices, (std::vector{Choice::kOffload, Choice::kKeep, Choice::kOffload}));
 }
@@ -338,9 +339,9 @@ TEST(RatioChooserTest, AStepThatWasGivenUpLeavesThePlanAsItWas) {
 
   chooser.abandon_step();
 
-  EXPECT_EQ(chooser.seen(), 0U);
+  EXPECT_EQ(chooser.storages_seen(), 0U);
   offer(chooser, Sizes(4, 100_B));
-  EXPECT_TRUE(chooser.planned());
+  EXPECT_TRUE(chooser.matches_known());
   EXPECT_EQ(chooser.offloaded_bytes(), 200_B);
 }
 
@@ -361,7 +362,7 @@ TEST(RatioChooserTest, AStepWithoutStoragesChangesNothing) {
   chooser.end_step();
 
   offer(chooser, Sizes(4, 100_B));
-  EXPECT_TRUE(chooser.planned());
+  EXPECT_TRUE(chooser.matches_known());
 }
 
 TEST(RatioChooserTest, NewShapesDoNotGrowMemoryIndefinitely) {
@@ -372,7 +373,7 @@ TEST(RatioChooserTest, NewShapesDoNotGrowMemoryIndefinitely) {
 
   chooser.choose(1_B);
 
-  EXPECT_FALSE(chooser.planned());
+  EXPECT_FALSE(chooser.matches_known());
 }
 
 }  // namespace

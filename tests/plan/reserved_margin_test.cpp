@@ -18,7 +18,7 @@ std::vector<bool> held_step(BudgetChooser& chooser, Bytes most) {
   std::vector<bool> offloads;
   for (int storage = 0; storage < 3; ++storage)
     offloads.push_back(chooser.choose(100_B, 1000_B) == Action::kOffload);
-  chooser.reserved_following_plan(most);
+  chooser.set_reserved_following_plan(most);
   chooser.end_step(nested({0, 0, 0}, 1000));
   return offloads;
 }
@@ -69,7 +69,7 @@ TEST(ReservedMarginTest, ReservedBytesOfAStepWithoutAPlanAreIgnored) {
   BudgetChooser chooser(1250_B);
   for (int storage = 0; storage < 3; ++storage)
     chooser.choose(100_B, 1000_B);
-  chooser.reserved_following_plan(1600_B);
+  chooser.set_reserved_following_plan(1600_B);
   StepCurve curve = nested({100, 100, 100}, 1000);
   chooser.end_step(curve);
 
@@ -112,7 +112,7 @@ TEST(PredictedReservedTest, WithoutAPredictionThereIsNoMargin) {
 TEST(ReservedMarginTest, PredictedFragmentationCountsFromTheFirstPlanOn) {
   BudgetChooser chooser(1250_B);
   const PredictedReserved predicted({60_B, 1000_B, 100_B});
-  chooser.foresee(predicted);
+  chooser.set_prediction(predicted);
   step(chooser, {100, 100, 100}, 1000);
   chooser.time(even_times(7));
 
@@ -171,10 +171,10 @@ TEST(ReservedMarginTest, UnpredictedFragmentationIsNoReasonToMissABudget) {
   const Bytes smallest = predicted.budget_for(1350_B, 3);
   BudgetChooser chooser(smallest);
   NeedsMostAtItsEnd step(chooser, 350);
-  chooser.foresee(predicted);
+  chooser.set_prediction(predicted);
   EXPECT_FALSE(step(1000));
   step.begin(1000);
-  EXPECT_FALSE(chooser.recording());  // it is planned
+  EXPECT_FALSE(chooser.needs_times());  // it is planned
   EXPECT_FALSE(step.end(1000, 900));
 }
 
@@ -185,8 +185,8 @@ TEST(ReservedMarginTest, NearTheSmallestBudgetNothingIsResident) {
     for (const Bytes budget : {smallest, smallest + 200_B}) {
       ASSERT_GE(budget - predicted.margin(budget, 3), 100'500_B);  // there would be room for one
       BudgetChooser chooser(budget);
-      chooser.frees_at_once();
-      chooser.foresee(predicted);
+      chooser.set_free_at_once();
+      chooser.set_prediction(predicted);
       step(chooser, {500, 500, 500}, 100'000);
 
       const std::vector<bool> offloads = step(chooser, {500, 500, 500}, 100'000);
@@ -205,7 +205,7 @@ TEST(ReservedMarginTest, AFailedPlacementLowersTheNextPlanAtOnce) {
   for (const Bytes shortfall : {60_B, 1000_B, 1000_B}) {
     for (int storage = 0; storage < 3; ++storage)
       chooser.choose(100_B, 1000_B);
-    chooser.shortfall(shortfall);
+    chooser.set_shortfall(shortfall);
     chooser.end_step(nested({0, 0, 0}, 1000));
     if (shortfall == 60_B) {
       EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, false}));

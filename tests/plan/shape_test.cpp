@@ -15,11 +15,11 @@ using namespace literals;
 
 constexpr ShapeState kStates[] = {ShapeState::kNew,
                                   ShapeState::kRecorded,
-                                  ShapeState::kLearned,
+                                  ShapeState::kImported,
                                   ShapeState::kAdjusted,
                                   ShapeState::kCorrected,
                                   ShapeState::kSettled,
-                                  ShapeState::kMissed};
+                                  ShapeState::kBudgetExceeded};
 constexpr ShapeEvent kEvents[] = {ShapeEvent::kRecorded,
                                   ShapeEvent::kBeganAlike,
                                   ShapeEvent::kAdjusted,
@@ -39,7 +39,7 @@ TEST(ShapeStateTest, OnlyARecordingMakesAShapePlannableAndOnlyAnExcessDropsIt) {
 }
 
 TEST(ShapeStateTest, EveryStateIsReachedFromANewOrALearnedShape) {
-  std::set<ShapeState> reached{ShapeState::kNew, ShapeState::kLearned};
+  std::set<ShapeState> reached{ShapeState::kNew, ShapeState::kImported};
   for (std::size_t before = 0; before != reached.size();) {
     before = reached.size();
     for (const ShapeState state : std::set<ShapeState>(reached))

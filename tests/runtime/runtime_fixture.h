@@ -65,7 +65,7 @@ class RuntimeTest : public testing::Test {
       device.heap().free(std::exchange(saved.kept, {}));
       runtime_->step().offloaded(saved.decision.site, saved.size, saved.size);
     } else {
-      runtime_->step().on_event(StorageEvent::kNotOffloaded, saved.decision.site, saved.size);
+      runtime_->step().on_event(StorageEvent::kNoHostMemory, saved.decision.site, saved.size);
     }
   }
 

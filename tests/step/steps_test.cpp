@@ -119,7 +119,7 @@ TEST_F(StepsTest, WhatAnOldStepStillReportsIsNotCountedInTheNewOne) {
   const Site old = saved[0].decision.site;
 
   runtime_->step().on_event(StorageEvent::kAliveAtUnpack, old, 1_MiB);
-  runtime_->step().on_event(StorageEvent::kNotOffloaded, old, 1_MiB);
+  runtime_->step().on_event(StorageEvent::kNoHostMemory, old, 1_MiB);
 
   EXPECT_EQ(skip(stats_of(kTag).running, SkipReason::kNoHostMemory).storages, 0U);
   backward(std::move(saved));

@@ -114,7 +114,7 @@ void* SpillwayAllocator::allocate_again(c10::DeviceIndex index,
                                         size_t size,
                                         cudaStream_t stream,
                                         const Status& why) {
-  if (OptionalAllocation::on()) C10_THROW_ERROR(OutOfMemoryError, why.detail());
+  if (OptionalAllocation::active()) C10_THROW_ERROR(OutOfMemoryError, why.detail());
   DeviceRuntime& runtime = device(index);
   const auto block = allocate_elsewhere(index, pool, size, stream, why);
   if (block.status().code() == Code::kOutOfDeviceMemory) {

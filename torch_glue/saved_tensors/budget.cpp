@@ -54,7 +54,7 @@ Bytes allocated_in_pytorch(c10::DeviceIndex device) {
 /// plan needs, if fewer, plus double-buffered bytes and headroom. Zero without a plan, so that
 /// streams wait before the heap grows.
 Bytes target_for(DeviceRuntime& device, const RegionOptions& region) {
-  const Bytes most = device.most(*region.budget);
+  const Bytes most = device.budget_bytes(*region.budget);
   const Bytes target = most - Bytes{most.count() / kBeyondTarget}.rounded_down(kPage);
   if (region.budget->slowdown > 0) {
     const Bytes reserved =
@@ -113,7 +113,7 @@ void begin_curve(DeviceRuntime& device) {
 }  // namespace
 
 void learn_room(DeviceRuntime& device) {
-  if (device.offered()) return;
+  if (device.has_device_memory()) return;
   // The process can use the free memory plus its own reserved memory.
   const auto room = driver::memory_info(device.device());
   TORCH_CHECK(room.ok(), "Spillway: ", room.status().detail());
@@ -123,7 +123,7 @@ void learn_room(DeviceRuntime& device) {
                              ? device.heap().view().reserved()
                              : Bytes{static_cast<std::uint64_t>(
                                    caching::getDeviceStats(index).reserved_bytes.at(all).current)};
-  device.offer({room.value().free + reserved, room.value().total});
+  device.set_device_memory({room.value().free + reserved, room.value().total});
 }
 
 void begin_budget_step(DeviceRuntime& device,
@@ -144,7 +144,7 @@ void begin_budget_step(DeviceRuntime& device,
   if (serves_torch()) {
     // First, so that memory reserved between steps, as in an evaluation, is released before the
     // target's peak is tracked.
-    const Bytes most = device.most(*region.budget);
+    const Bytes most = device.budget_bytes(*region.budget);
     const Bytes fewest{device.heap().view().granularity().count() * HeapLimits::kFewestPages};
     device.heap().limits().set_budget(most >= fewest ? most : Bytes{});
     device.heap().placement().set_target(target_for(device, region));

@@ -93,16 +93,16 @@ ByteRange HostCopy::extent() const {
 Result<driver::Fence> HostCopy::fetch(driver::DevicePtr destination,
                                       Bytes begin,
                                       driver::Stream consumer,
-                                      CopyPriority haste) {
+                                      CopyPriority priority) {
   if (pieces_.size() == 1) {
     Piece& all = pieces_.front();
     return device_.residency().fetch(
-        all.stash, destination + (all.bytes.begin - begin), consumer, haste);
+        all.stash, destination + (all.bytes.begin - begin), consumer, priority);
   }
   std::vector<Return> returns;
   for (Piece& piece : pieces_)
     returns.push_back({&piece.stash, destination + (piece.bytes.begin - begin)});
-  return device_.residency().fetch(returns, consumer, haste);
+  return device_.residency().fetch(returns, consumer, priority);
 }
 
 void HostCopy::set_offloaded(bool offloaded) {

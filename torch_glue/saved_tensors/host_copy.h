@@ -55,7 +55,7 @@ class HostCopy {
   Result<driver::Fence> fetch(driver::DevicePtr destination,
                               Bytes begin,
                               driver::Stream consumer,
-                              CopyPriority haste);
+                              CopyPriority priority);
 
   /// Marks the fetched bytes as offloaded again, or as resident; changes only the accounting.
   void set_offloaded(bool offloaded);

@@ -88,7 +88,7 @@ bool SavedStorage::save(const Saved& saved, const RegionOptions& region, std::ui
     if (const auto storage = waiting::take(due)) {
       storage->leave();
     } else {
-      Runtime::instance().step().on_event(StorageEvent::kStays, due);
+      Runtime::instance().step().on_event(StorageEvent::kEndedBeforeOffload, due);
     }
   }
   return leaves;
@@ -115,7 +115,7 @@ bool SavedStorage::save_first(const Saved& saved, const RegionOptions& region, D
   if (!decision.offload) return false;
   const auto copied = copy_out(saved, region);
   if (!copied) {
-    Runtime::instance().step().on_event(StorageEvent::kNotOffloaded, site_, size_);
+    Runtime::instance().step().on_event(StorageEvent::kNoHostMemory, site_, size_);
     return false;
   }
   if (site_.watched)
@@ -145,7 +145,7 @@ void SavedStorage::has_left(const RegionOptions& region, Bytes copied) {
 void SavedStorage::leave() {
   std::unique_ptr<Waiting> left;
   const LightLock lock(mutex_);
-  if (!leave(left)) Runtime::instance().step().on_event(StorageEvent::kStays, site_);
+  if (!leave(left)) Runtime::instance().step().on_event(StorageEvent::kEndedBeforeOffload, site_);
 }
 
 bool SavedStorage::leave(std::unique_ptr<Waiting>& left) {
@@ -160,7 +160,7 @@ bool SavedStorage::leave(std::unique_ptr<Waiting>& left) {
     // The bytes on the host are then of no use, and the storage stays.
     if (!more) {
       refused_ = true;
-      Runtime::instance().step().on_event(StorageEvent::kNotOffloaded, site_, size_);
+      Runtime::instance().step().on_event(StorageEvent::kNoHostMemory, site_, size_);
       return true;
     }
     copied += *more;

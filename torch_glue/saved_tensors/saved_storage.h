@@ -159,7 +159,8 @@ class SavedStorage : public std::enable_shared_from_this<SavedStorage> {
       SPILLWAY_REQUIRES(mutex_);
   /// The range that it occupies on the device after a fetch.
   [[nodiscard]] ByteRange on_device_again() const SPILLWAY_REQUIRES(mutex_);
-  c10::Storage fetch(c10::cuda::CUDAStream consumer, CopyPriority haste) SPILLWAY_REQUIRES(mutex_);
+  c10::Storage fetch(c10::cuda::CUDAStream consumer, CopyPriority priority)
+      SPILLWAY_REQUIRES(mutex_);
   /// The original storage if it exists with the same memory.
   [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> original() const;
   [[nodiscard]] c10::Storage arrived() const SPILLWAY_REQUIRES(mutex_);

@@ -116,7 +116,7 @@ c10::Storage SavedStorage::alias(c10::intrusive_ptr<c10::StorageImpl> alive,
   return c10::Storage(std::move(alive));
 }
 
-c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, CopyPriority haste) {
+c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, CopyPriority priority) {
   if (arrival_) copy_.set_offloaded(true);
   order_free_after_copy();
   arrival_.reset();
@@ -142,7 +142,7 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, CopyPriority ha
     RunLog::instance().was_fetched(number_, device_.device().id, address_of(storage));
   }
   const auto fence =
-      copy_.fetch(driver::DevicePtr(storage.data()), bytes.begin, stream_of(consumer), haste);
+      copy_.fetch(driver::DevicePtr(storage.data()), bytes.begin, stream_of(consumer), priority);
   check(fence.status());
 
   // No call below may fail.

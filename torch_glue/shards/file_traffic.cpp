@@ -83,21 +83,22 @@ void FileTraffic::work() {
 
 FileTraffic::Outcome FileTraffic::load(std::vector<Piece> pieces,
                                        driver::Stream consumer,
-                                       CopyPriority haste) {
+                                       CopyPriority priority) {
   const Fence ready = checked(consumers_.of(consumer).mark());
   for (const Piece& piece : pieces)
     file_->expect(piece.home, piece.size);
-  return order(Order(
-      [this, pieces = std::move(pieces), ready, haste] { return bring(pieces, ready, haste); }));
+  return order(Order([this, pieces = std::move(pieces), ready, priority] {
+    return bring(pieces, ready, priority);
+  }));
 }
 
 Result<Fence> FileTraffic::bring(const std::vector<Piece>& pieces,
                                  Fence ready,
-                                 CopyPriority haste) {
+                                 CopyPriority priority) {
   Fence last;
   // The destinations were ready at the request. Later work of the consumer does not matter, so the
   // copies are ordered after their own stream.
-  const driver::Stream itself = device_.copies().in_stream(haste);
+  const driver::Stream itself = device_.copies().in_stream(priority);
   const auto copy = [&](const Piece& piece, Bytes done, Bytes size) -> Status {
     Bounce& bounce = bounces_.at(turn_++ % bounces_.size());
     SPILLWAY_RETURN_IF_ERROR(Timeline::wait_sync(bounce.read));
@@ -110,7 +111,7 @@ Result<Fence> FileTraffic::bring(const std::vector<Piece>& pieces,
                                    ready,
                                    driver::DevicePtr(piece.destination.address() + done.count()),
                                    itself,
-                                   haste));
+                                   priority));
     bounce.read = last;
     return {};
   };

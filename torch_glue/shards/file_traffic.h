@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/driver/timelines.h"
 #include "allocator/device/device_runtime.h"
+#include "allocator/driver/timelines.h"
 #include "torch_glue/shards/host_file.h"
 #include "torch_glue/shards/host_memory.h"
 
@@ -44,7 +44,7 @@ class FileTraffic {
   /// Copies pieces to the device.
   /// Stream: after everything submitted so far to `consumer`, which must still wait for the fence.
   /// Errors: c10::Error.
-  Outcome load(std::vector<Piece> pieces, driver::Stream consumer, CopyPriority haste);
+  Outcome load(std::vector<Piece> pieces, driver::Stream consumer, CopyPriority priority);
 
   /// Copies bytes of the device to `home`: in the file, or in pageable memory. After `copied` the
   /// device memory can be reused.
@@ -76,7 +76,7 @@ class FileTraffic {
   void work();
   Result<driver::Fence> bring(const std::vector<Piece>& pieces,
                               driver::Fence ready,
-                              CopyPriority haste);
+                              CopyPriority priority);
   Status put(const HostSlot& slot, driver::Fence copied, HostMemory& home, Bytes offset);
   HostSlot slot_for(Bytes size);
   void give(HostSlot slot);

@@ -95,7 +95,7 @@ bool Shard::is_parameter(Bytes offset) const {
 
 Shard::Loading Shard::load_by_traffic(driver::DevicePtr at,
                                       driver::Stream consumer,
-                                      CopyPriority haste) {
+                                      CopyPriority priority) {
   std::vector<FileTraffic::Piece> pieces;
   if (own_) pieces.push_back({own_->data(), own_size_, at});
   for (const Place& place : places_) {
@@ -104,12 +104,12 @@ Shard::Loading Shard::load_by_traffic(driver::DevicePtr at,
                       place.size,
                       driver::DevicePtr(at.address() + place.offset.count())});
   }
-  return {{}, traffic_->load(std::move(pieces), consumer, haste)};
+  return {{}, traffic_->load(std::move(pieces), consumer, priority)};
 }
 
-Shard::Loading Shard::load(driver::DevicePtr at, driver::Stream consumer, CopyPriority haste) {
+Shard::Loading Shard::load(driver::DevicePtr at, driver::Stream consumer, CopyPriority priority) {
   if (size_ == Bytes{}) return {};
-  if (traffic_) return load_by_traffic(at, consumer, haste);
+  if (traffic_) return load_by_traffic(at, consumer, priority);
 
   struct Part {
     HostSlot home;
@@ -130,7 +130,7 @@ Shard::Loading Shard::load(driver::DevicePtr at, driver::Stream consumer, CopyPr
     copies.push_back(
         {&part.home, part.written, driver::DevicePtr(at.address() + part.offset.count())});
   }
-  const driver::Fence loaded = checked(device_.copies().to_device(copies, consumer, haste));
+  const driver::Fence loaded = checked(device_.copies().to_device(copies, consumer, priority));
   for (const Place& place : places_) {
     if (place.memory) place.memory->note_copy(loaded);
   }

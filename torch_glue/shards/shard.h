@@ -54,7 +54,7 @@ class Shard {
   /// Begins copying all members to `at`, allocated on `consumer`.
   /// Threads: safe.
   /// Errors: c10::Error.
-  Loading load(driver::DevicePtr at, driver::Stream consumer, CopyPriority haste);
+  Loading load(driver::DevicePtr at, driver::Stream consumer, CopyPriority priority);
 
   /// Installs the values in `storage` in the members. Computations with them bring their gradients
   /// to the host.
@@ -90,7 +90,7 @@ class Shard {
   [[nodiscard]] const Place* find(const at::Tensor& member) const;
 
   [[nodiscard]] std::shared_ptr<HostMemory> host_memory(Bytes size) const;
-  Loading load_by_traffic(driver::DevicePtr at, driver::Stream consumer, CopyPriority haste);
+  Loading load_by_traffic(driver::DevicePtr at, driver::Stream consumer, CopyPriority priority);
 
   DeviceRuntime& device_;
   const std::shared_ptr<FileTraffic> traffic_;  // null if all is pinned

@@ -296,16 +296,16 @@ void OffloadedShards::wait_at_the_end_of_the_pass() {
   });
 }
 
-OffloadedShards::Slot& OffloadedShards::slot_of(std::size_t part, CopyPriority haste) {
+OffloadedShards::Slot& OffloadedShards::slot_of(std::size_t part, CopyPriority priority) {
   const auto found = std::find_if(
       slots_.begin(), slots_.end(), [&](const Slot& slot) { return slot.part == part; });
   Slot& slot = found == slots_.end() ? free_slot() : *found;
   slot.used = ++clock_;
-  if (slot.part != part) fill(slot, part, haste);
+  if (slot.part != part) fill(slot, part, priority);
   return slot;
 }
 
-void OffloadedShards::fill(Slot& slot, std::size_t part, CopyPriority haste) {
+void OffloadedShards::fill(Slot& slot, std::size_t part, CopyPriority priority) {
   const auto index = static_cast<c10::DeviceIndex>(device_.device().id);
   const auto consumer = current_stream(device_.device().id);
   if (!slot.storage) {
@@ -328,7 +328,7 @@ void OffloadedShards::fill(Slot& slot, std::size_t part, CopyPriority haste) {
   }
   slot.readers.clear();
   auto loading = shards_[part]->load(
-      driver::DevicePtr(slot.storage.mutable_data()), stream_of(consumer), haste);
+      driver::DevicePtr(slot.storage.mutable_data()), stream_of(consumer), priority);
   slot.loaded = loading.loaded;
   slot.coming = std::move(loading.later);
   device_.heap().add_fence(driver::DevicePtr(slot.storage.mutable_data()), slot.loaded);

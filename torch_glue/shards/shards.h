@@ -87,9 +87,9 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
   void watch_casts(std::size_t part, std::optional<WeightCasts>& casts);
   c10::Storage load_with_neighbour(std::size_t part);
   void wait_at_the_end_of_the_pass() SPILLWAY_REQUIRES(mutex_);
-  Slot& slot_of(std::size_t part, CopyPriority haste) SPILLWAY_REQUIRES(mutex_);
+  Slot& slot_of(std::size_t part, CopyPriority priority) SPILLWAY_REQUIRES(mutex_);
   Slot& free_slot() SPILLWAY_REQUIRES(mutex_);
-  void fill(Slot& slot, std::size_t part, CopyPriority haste) SPILLWAY_REQUIRES(mutex_);
+  void fill(Slot& slot, std::size_t part, CopyPriority priority) SPILLWAY_REQUIRES(mutex_);
   /// Waits until `loaded` is known. Errors: c10::Error; the slot is then empty.
   void settle(Slot& slot) SPILLWAY_REQUIRES(mutex_);
   /// Forbids other uses of its memory until the copy that fills it has passed.
