@@ -172,7 +172,7 @@ void BudgetChooser::time(const std::optional<StepTimes>& times) {
   if (recorded != nullptr) {
     recorded->time(*times);
   } else if (followed_last_ != nullptr) {
-    followed_last_->refine(*times, !settled_last_);
+    followed_last_->refine(*times, host_stalled_last_);
   }
 }
 
@@ -194,11 +194,11 @@ Shape* BudgetChooser::ended() const {
 EndedStep BudgetChooser::ending(const StepCurve& curve) const {
   EndedStep step{curve, fully_offloaded_, exceeds(curve.peak())};
   step.budget = budget();
-  step.reserved_following_plan = reserved_following_plan_;
-  step.shortfall = shortfall_;
+  step.reserved_following_plan = memory_.reserved_following_plan;
+  step.shortfall = memory_.shortfall;
   // Increments of single pages would need too many plans.
-  step.over = saturating_sub(std::max(curve.peak(), reserved_), budget());
-  if (counts_reserved(budget())) step.over += Bytes{fewest_reserved_.count() / kMoreShare};
+  step.over = saturating_sub(std::max(curve.peak(), memory_.reserved), budget());
+  if (counts_reserved(budget())) step.over += Bytes{memory_.fewest_reserved.count() / kMoreShare};
   return step;
 }
 
@@ -233,7 +233,7 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
     ++over_in_a_row_;
   }
   if (fully_offloaded_) recompute_trial_.needed(sizes_.front(), needed_with(curve.peak()));
-  settled_last_ = settled_;
+  host_stalled_last_ = memory_.host_stalled;
   const auto missing = shortage(curve, least, optimized);
   // The first overrun may be corrected by a plan, unless the step followed one.
   const bool planned = counts_reserved(budget()) && followed_last_ != nullptr;
@@ -257,8 +257,7 @@ void BudgetChooser::abandon_step() {
   fully_offloaded_ = true;
   recomputed_ = refused_ = false;
   known_first_ = false;
-  reserved_following_plan_ = shortfall_ = reserved_ = Bytes{};
-  settled_ = true;
+  memory_ = {};
 }
 
 }  // namespace spillway

@@ -19,6 +19,19 @@
 
 namespace spillway {
 
+/// A device's memory in one step, beside what its curve has.
+struct StepMemory {
+  Bytes reserved;  // peak of the reserved bytes; zero if the budget does not limit them
+  /// The smallest budget that limits reserved bytes; smaller budgets limit allocated bytes.
+  Bytes fewest_reserved;
+  /// Peak of the reserved bytes that similar steps will reach again; zero if unknown. If a planned
+  /// step exceeded the budget, later plans leave at least the excess free.
+  Bytes reserved_following_plan{};
+  /// The heap could not place the step's plan within the budget: later plans use that much less.
+  Bytes shortfall{};
+  bool host_stalled = false;  // by mapping memory; the step's times are not used
+};
+
 /// Decides which of a step's offloadable storages are offloaded, so that one device stays within a
 /// budget. Pure: no clock, no CUDA.
 ///
@@ -107,10 +120,6 @@ class BudgetChooser {
     refused_ = true;
   }
 
-  /// Records that mapping memory stalled the host in the running step; its timings are not used.
-  /// To be called before end_step(), as are the setters below.
-  void set_host_stalled() { settled_ = false; }
-
   /// A storage's device memory can be reused as soon as its copy out is queued
   /// (StepProfile::free_at_once).
   void set_free_at_once();
@@ -118,20 +127,8 @@ class BudgetChooser {
   /// Sets the prediction of reserved bytes at the beginning of the step.
   void set_prediction(const PredictedReserved& predicted) { terms_.foreseen = predicted; }
 
-  /// Sets the peak of the reserved bytes of the step that is to end, which similar steps will reach
-  /// again. If a planned step exceeded the budget, later plans leave at least the excess free.
-  void set_reserved_following_plan(Bytes most) { reserved_following_plan_ = most; }
-
-  /// `most`: peak of the reserved bytes in the step that is to end. `fewest`: the smallest budget
-  /// that limits reserved bytes; smaller budgets limit allocated bytes.
-  void set_reserved(Bytes most, Bytes fewest) {
-    reserved_ = most;
-    fewest_reserved_ = fewest;
-  }
-
-  /// Records that the heap could not place a plan for the running step within the budget. Later
-  /// plans use `bytes` less.
-  void set_shortfall(Bytes bytes) { shortfall_ = bytes; }
+  /// Sets the device's memory in the step that is to end.
+  void set_memory(const StepMemory& memory) { memory_ = memory; }
 
   /// Whether the step that is to end has exceeded the budget, with `peak` allocated bytes or by
   /// reserved bytes.
@@ -217,13 +214,9 @@ class BudgetChooser {
   bool begun_ = false;              // the candidates of this step are known
   bool recompute_ = false;          // the next storage is recomputable, in a step that recomputes
   bool known_first_ = false;
-  Bytes reserved_following_plan_{};  // at the peak of this step
-  Bytes shortfall_{};                // for a placement within the budget
-  Bytes reserved_{};  // at the peak of this step; zero if the budget does not limit it
-  Bytes fewest_reserved_{};
-  bool settled_ = true;  // no mapping of memory stalled this step
-  bool settled_last_ = true;
-  std::size_t over_in_a_row_ = 0;  // recorded steps since a plan was followed
+  StepMemory memory_{};             // of this step
+  bool host_stalled_last_ = false;  // in the last step
+  std::size_t over_in_a_row_ = 0;   // recorded steps since a plan was followed
   std::uint64_t optimized_steps_ = 0;
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer step
   Bytes optimized_peak_;                  // at the end of that step

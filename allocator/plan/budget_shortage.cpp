@@ -32,11 +32,11 @@ Bytes BudgetChooser::least_of(const StepCurve& curve) const {
 
 /// Device memory comes in pages of several kinds: smaller budgets limit allocated bytes.
 bool BudgetChooser::counts_reserved(Bytes budget) const {
-  return !reserved_.zero() && budget >= fewest_reserved_;
+  return !memory_.reserved.zero() && budget >= memory_.fewest_reserved;
 }
 
 Bytes BudgetChooser::needed_with(Bytes peak) const {
-  return counts_reserved(budget()) ? std::max(peak, reserved_) : peak;
+  return counts_reserved(budget()) ? std::max(peak, memory_.reserved) : peak;
 }
 
 bool BudgetChooser::exceeds(Bytes peak) const {
@@ -65,7 +65,7 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
                                                       bool optimized) const {
   if (sizes_.empty() || curve.allocated.empty() || !exceeds(curve.peak())) return std::nullopt;
   if (curve.peak() <= budget() &&
-      reserved_ <= budget() + Bytes{budget().count() / kFragmentedShare})
+      memory_.reserved <= budget() + Bytes{budget().count() / kFragmentedShare})
     return std::nullopt;
   // The next step of this kind needs at most this.
   Bytes peak = curve.peak();
@@ -92,10 +92,10 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
 /// much beyond them as this one, plus an allowance for another layout.
 Bytes BudgetChooser::smallest_for(Bytes needed, const StepCurve& curve) const {
   if (!counts_reserved(needed)) return needed;
-  const Bytes beyond = saturating_sub(reserved_, curve.peak());
-  const Bytes reserved = std::max(needed + beyond, reserved_);
+  const Bytes beyond = saturating_sub(memory_.reserved, curve.peak());
+  const Bytes reserved = std::max(needed + beyond, memory_.reserved);
   return reserved + Bytes{reserved.count() / kReservedShare} +
-         Bytes{fewest_reserved_.count() / kPagesShare};
+         Bytes{memory_.fewest_reserved.count() / kPagesShare};
 }
 
 }  // namespace spillway

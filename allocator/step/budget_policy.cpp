@@ -10,16 +10,18 @@ Bytes fewest_reserved(DeviceRuntime& device) {
   return Bytes{device.heap().view().granularity().count() * HeapLimits::kFewestPages};
 }
 
-/// Passes the memory statistics of the ending step to the budget.
-void read_memory(DeviceRuntime& device, BudgetChooser& budget) {
-  Heap& heap = device.heap();
-  if (const auto peak = heap.placement().peak_reserved_following_plan()) {
-    if (peak->zero() || heap.placement().maps_plan()) budget.set_host_stalled();
+/// The device's memory in the step that is to end, which has reserved at most `reserved` bytes.
+StepMemory read_memory(DeviceRuntime& device, Bytes budget, Bytes reserved) {
+  PlacementAdvisor placement = device.heap().placement();
+  StepMemory memory{reserved, fewest_reserved(device)};
+  if (const auto peak = placement.peak_reserved_following_plan()) {
+    memory.host_stalled = peak->zero() || placement.maps_plan();
     // Storages offloaded for lack of room would otherwise have been reserved.
     const Bytes reclaimed = device.take_reclaimed();
-    budget.set_reserved_following_plan(reclaimed.zero() ? *peak : budget.budget() + reclaimed);
+    memory.reserved_following_plan = reclaimed.zero() ? *peak : budget + reclaimed;
   }
-  budget.set_shortfall(heap.placement().take_plan_shortfall());
+  memory.shortfall = placement.take_plan_shortfall();
+  return memory;
 }
 
 }  // namespace
@@ -115,7 +117,7 @@ std::vector<BudgetMiss> BudgetPolicy::on_backward_end() {
     curve.begin_optimizer_phase();
     on.device->heap().placement().begin_optimizer_phase();
     on.reserved = on.device->heap().placement().most_reserved();
-    on.chooser.set_reserved(on.reserved, fewest_reserved(*on.device));
+    on.chooser.set_memory({on.reserved, fewest_reserved(*on.device)});
     if (!on.chooser.exceeds(curve.peak())) continue;
     if (const auto missing = on.chooser.shortage(curve.so_far()))
       misses.push_back(miss(on, *missing));
@@ -144,10 +146,9 @@ std::vector<BudgetMiss> BudgetPolicy::on_end(bool had_backward, bool optimized) 
 std::optional<BudgetMiss> BudgetPolicy::end(OnDevice& on, bool optimized) {
   on.device->step_recording().end();
   const StepCurve curve = on.device->curve().end(optimized);
-  read_memory(*on.device, on.chooser);
   // Without an optimizer step, events after the backward pass do not belong to the step.
-  on.chooser.set_reserved(optimized ? on.device->heap().placement().most_reserved() : on.reserved,
-                          fewest_reserved(*on.device));
+  const Bytes reserved = optimized ? on.device->heap().placement().most_reserved() : on.reserved;
+  on.chooser.set_memory(read_memory(*on.device, on.chooser.budget(), reserved));
   const auto excess = on.chooser.excess(curve);
   if (const auto missing = on.chooser.end_step(curve, optimized)) return miss(on, *missing);
   if (!excess) return std::nullopt;

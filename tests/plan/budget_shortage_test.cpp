@@ -53,7 +53,7 @@ std::vector<Action> recomputable(BudgetChooser& chooser,
   std::vector<Action> actions;
   for (int storage = 0; storage < 2; ++storage)
     actions.push_back(chooser.choose(100_B, 1000_B, true));
-  chooser.set_reserved(reserved, 0_B);
+  chooser.set_memory({reserved, 0_B});
   const auto missing = chooser.end_step(nested({100, 100}, 1000), true);
   if (missed != nullptr) *missed = missing;
   return actions;
@@ -76,7 +76,7 @@ TEST(BudgetShortageTest, ReservedBytesAboveTheBudgetAreAShortageEvenIfAllocatedB
     BudgetChooser chooser(1050_B);
     std::optional<BudgetShortage> missed;
     chooser.choose(100_B, 1000_B);
-    chooser.set_reserved(1200_B, fewest);
+    chooser.set_memory({1200_B, fewest});
     missed = chooser.end_step(nested({100}, 1000), true);
 
     EXPECT_EQ(missed.has_value(), fewest.zero());  // small budgets count what is allocated
@@ -90,7 +90,7 @@ TEST(BudgetShortageTest, ReservedBytesAboveTheBudgetAreAShortageEvenIfAllocatedB
 TEST(BudgetShortageTest, SlightExcessByFragmentationIsNoShortage) {
   BudgetChooser chooser(1050_B);
   chooser.choose(100_B, 1000_B);
-  chooser.set_reserved(1060_B, 0_B);
+  chooser.set_memory({1060_B, 0_B});
   const StepCurve curve = nested({100}, 1000);
 
   ASSERT_TRUE(chooser.excess(curve));
@@ -128,7 +128,7 @@ TEST(BudgetShortageTest, WithoutHostMemoryAnExceededBudgetIsAShortage) {
   BudgetChooser chooser(1050_B);
   chooser.choose(100_B, 1000_B);
   chooser.not_offloaded();
-  chooser.set_reserved(1200_B, 0_B);
+  chooser.set_memory({1200_B, 0_B});
 
   const auto missed = chooser.end_step(nested({100}, 1000), true);
 

@@ -18,7 +18,7 @@ std::vector<bool> held_step(BudgetChooser& chooser, Bytes most) {
   std::vector<bool> offloads;
   for (int storage = 0; storage < 3; ++storage)
     offloads.push_back(chooser.choose(100_B, 1000_B) == Action::kOffload);
-  chooser.set_reserved_following_plan(most);
+  chooser.set_memory({0_B, 0_B, most});
   chooser.end_step(nested({0, 0, 0}, 1000));
   return offloads;
 }
@@ -69,7 +69,7 @@ TEST(ReservedMarginTest, ReservedBytesOfAStepWithoutAPlanAreIgnored) {
   BudgetChooser chooser(1250_B);
   for (int storage = 0; storage < 3; ++storage)
     chooser.choose(100_B, 1000_B);
-  chooser.set_reserved_following_plan(1600_B);
+  chooser.set_memory({0_B, 0_B, 1600_B});
   StepCurve curve = nested({100, 100, 100}, 1000);
   chooser.end_step(curve);
 
@@ -205,7 +205,7 @@ TEST(ReservedMarginTest, AFailedPlacementLowersTheNextPlanAtOnce) {
   for (const Bytes shortfall : {60_B, 1000_B, 1000_B}) {
     for (int storage = 0; storage < 3; ++storage)
       chooser.choose(100_B, 1000_B);
-    chooser.set_shortfall(shortfall);
+    chooser.set_memory({0_B, 0_B, 0_B, shortfall});
     chooser.end_step(nested({0, 0, 0}, 1000));
     if (shortfall == 60_B) {
       EXPECT_EQ(step(chooser, {100, 100, 100}, 1000), (std::vector{true, true, false}));
