@@ -1,34 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that run dry, each in a process of its own."""
+"""Programs that run dry, each in a process of its own, forked from one that has imported torch."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "support"))
+
+from launched import spillway  # noqa: E402
+
 JOB = HERE / "job.py"
 # Round figures: a product is its FLOPs by 1e15 a second, everything else next to nothing.
 RATES = ("--rates", "memory=1e18,half=1e15,single=1e15,product=1")
 DRY = ("dry-run", "--memory", "64GiB", *RATES)
-
-
-def spillway(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SPILLWAY_", "LD_PRELOAD"))
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "spillway", *map(str, arguments)],
-        env=clean | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
 
 
 def run_dry(*options: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -2,6 +2,7 @@
 """Processes that are forked from one that has imported torch are as ones of their own."""
 
 import os
+import subprocess
 
 import pytest
 from forked import fits
@@ -41,7 +42,26 @@ def test_checks_of_the_emulated_gpu_are_said_at_the_end(to_fork):
 
 @pytest.mark.parametrize(
     ("name", "can"),
-    [("SPILLWAY_EMULATE_MEMORY", True), ("SPILLWAY_OFFLOAD_RATIO", False), ("LD_PRELOAD", False)],
+    [("SPILLWAY_EMULATE_MEMORY", True), ("SPILLWAY_TAG_RATIO", False), ("LD_PRELOAD", False)],
 )
 def test_what_is_read_before_needs_a_process_that_starts(name, can):
     assert fits({**os.environ, name: "1"}) == can
+
+
+@pytest.mark.parametrize("changes", [{}, {"LANG": "xx"}])
+def test_a_stand_in_is_heard_and_ends_as_its_program_which_is_forked_if_its_environment_fits(
+    to_fork, changes, tmp_path
+):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, sys\n"
+        "print('torch' in sys.modules, sys.argv[1:], sys.stdin.read(), __file__, sys.path[0], flush=True)\n"
+        "print('error', file=sys.stderr, flush=True)\n"
+        "sys.exit(7) if sys.argv[1] == '7' else os.kill(os.getpid(), 15)\n"
+    )
+    for status in (7, -15):
+        command = to_fork.stand_in(program, status, "b c")
+        environment = os.environ | to_fork.variables | changes
+        done = subprocess.run(command, env=environment, input="in", capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (status, "error\n")
+        assert done.stdout == f"{not changes} {[str(status), 'b c']} in {program} {tmp_path}\n"

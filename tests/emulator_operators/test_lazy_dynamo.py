@@ -1,8 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dynamo is imported when a program needs it, and is then what it is without the emulated GPU."""
 
+import contextlib
+import os
+
 import pytest
-from test_autoload import run_python
+from forked import Forked
+
+PLAIN = {**os.environ, "LD_PRELOAD": "", "SPILLWAY_EMULATE": "0"}
+
+
+@pytest.fixture(scope="module")
+def emulated():
+    """Runs a program on the emulated GPU in a process that has imported torch, but not Dynamo."""
+    with contextlib.closing(Forked(modules=["torch"])) as first:
+        yield first.run
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """The same without the emulated GPU."""
+    with contextlib.closing(Forked(PLAIN, modules=["torch"])) as first:
+        yield lambda code: first.run(code, environment=PLAIN)
+
 
 TRAINS = """
 import sys, torch
@@ -15,8 +35,8 @@ for _ in range(2):
 """
 
 
-def test_a_program_that_compiles_nothing_does_not_import_dynamo():
-    done = run_python(TRAINS + "print('torch._dynamo.eval_frame' in sys.modules)")
+def test_a_program_that_compiles_nothing_does_not_import_dynamo(emulated):
+    done = emulated(TRAINS + "print('torch._dynamo.eval_frame' in sys.modules)")
     assert (done.stdout, done.stderr) == ("False\n", "")
 
 
@@ -30,11 +50,11 @@ def test_a_program_that_compiles_nothing_does_not_import_dynamo():
         "import importlib.util; print(importlib.util.find_spec('torch._dynamo').origin)",
     ],
 )
-def test_each_use_of_dynamo_gets_the_real_one(use):
-    emulated = run_python(TRAINS + use)
-    plain = run_python("import torch; " + use, LD_PRELOAD="", SPILLWAY_EMULATE="0")
-    assert (emulated.stdout, emulated.stderr) == (plain.stdout, plain.stderr)
-    assert emulated.stdout
+def test_each_use_of_dynamo_gets_the_real_one(use, emulated, plain):
+    found = emulated(TRAINS + use)
+    expected = plain("import torch; " + use)
+    assert (found.stdout, found.stderr) == (expected.stdout, expected.stderr)
+    assert found.stdout
 
 
 DISABLES = """
@@ -54,8 +74,8 @@ print(seen, torch.equal(before, after), list(torch._dynamo.utils.counters["graph
 """
 
 
-def test_what_dynamo_must_not_trace_is_not_traced_once_it_compiles():
-    emulated = run_python(TRAINS + DISABLES)
-    plain = run_python("import torch" + DISABLES, LD_PRELOAD="", SPILLWAY_EMULATE="0")
-    assert emulated.stdout.startswith("[False, False] True [")
-    assert (emulated.stdout, emulated.stderr) == (plain.stdout, plain.stderr)
+def test_what_dynamo_must_not_trace_is_not_traced_once_it_compiles(emulated, plain):
+    found = emulated(TRAINS + DISABLES)
+    expected = plain("import torch" + DISABLES)
+    assert found.stdout.startswith("[False, False] True [")
+    assert (found.stdout, found.stderr) == (expected.stdout, expected.stderr)

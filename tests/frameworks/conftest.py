@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Frameworks' features on the emulated GPU, which is preloaded into the process that runs pytest."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -12,6 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 HERE = pathlib.Path(__file__).parent
+sys.path.append(str(HERE.parent / "support"))
+
+from forked import Forked, fits  # noqa: E402
+
 CALL = """
 import importlib, json, sys
 module, function, arguments = sys.argv[1:]
@@ -31,14 +36,19 @@ def pytest_sessionstart(session):
         )
 
 
+def changed(environment):
+    """This process's, with these changes and with this folder's modules; a variable that is None is taken
+    away."""
+    variables = {**os.environ, **environment}
+    variables["PYTHONPATH"] = os.pathsep.join([str(HERE), variables.get("PYTHONPATH") or ""])
+    return {name: value for name, value in variables.items() if value is not None}
+
+
 def python(*arguments, **environment):
-    """Runs Python in a process of its own, with this folder's modules and these changes to the environment; a
-    variable that is None is taken away."""
-    changed = {**os.environ, **environment}
-    changed["PYTHONPATH"] = os.pathsep.join([str(HERE), changed.get("PYTHONPATH") or ""])
+    """Runs Python in a process of its own, in the changed environment."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
-        env={name: value for name, value in changed.items() if value is not None},
+        env=changed(environment),
         capture_output=True,
         text=True,
         timeout=300,
@@ -51,7 +61,22 @@ def python_fixture():
 
 
 @pytest.fixture(scope="session")
-def ranks(tmp_path_factory):
+def call_in_process():
+    """Runs CALL with these arguments in a process of its own: a forked one if its environment allows it."""
+    with contextlib.closing(Forked()) as first:
+
+        def call(function, arguments, environment):
+            words = [function.__module__, function.__name__, json.dumps(arguments)]
+            variables = changed(environment)
+            if fits(variables):
+                return first.run(CALL, words, variables)
+            return python("-c", CALL, *words, **environment)
+
+        yield call
+
+
+@pytest.fixture(scope="session")
+def ranks(tmp_path_factory, call_in_process):
     """Calls a function of the test's module as `count` ranks of one job, each in a process of its own with a
     device of its own: gives the results in the order of ranks. The function finds the usual variables, and
     where the ranks meet in RENDEZVOUS."""
@@ -60,11 +85,12 @@ def ranks(tmp_path_factory):
         store = tmp_path_factory.mktemp("job") / "store"
         settings = {"WORLD_SIZE": str(count), "RENDEZVOUS": f"file://{store}"}
         settings |= {"SPILLWAY_EMULATE_DEVICES": str(count)} | environment
-        command = ["-c", CALL, function.__module__, function.__name__, json.dumps(arguments)]
         with ThreadPoolExecutor(count) as pool:
             started = [
-                pool.submit(python, *command, RANK=str(rank), LOCAL_RANK=str(rank), **settings)
-                for rank in range(count)
+                pool.submit(
+                    call_in_process, function, arguments, settings | {"RANK": rank, "LOCAL_RANK": rank}
+                )
+                for rank in map(str, range(count))
             ]
         ended = [each.result() for each in started]
         assert all(done.returncode == 0 for done in ended), "".join(
@@ -76,16 +102,14 @@ def ranks(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def elsewhere():
+def elsewhere(call_in_process):
     """Calls a function of the test's module in a process of its own: `elsewhere(grow, 3, NAME=value)`.
 
     Arguments and result travel as JSON; names are environment variables.
     """
 
     def call(function, *arguments, **environment):
-        done = python(
-            "-c", CALL, function.__module__, function.__name__, json.dumps(arguments), **environment
-        )
+        done = call_in_process(function, arguments, environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout.rpartition("result:")[2])
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -13,15 +12,14 @@ from typing import Any
 
 import pytest
 
-JOB = Path(__file__).with_name("job.py")
+HERE = Path(__file__).parent
+sys.path.append(str(HERE.parent / "support"))
+
+from launched import spillway  # noqa: E402
+
+JOB = HERE / "job.py"
 # A modelled link so slow that not all copies hide, and the same times in every run.
 CLOCK = ("--clock", "virtual", "--link-h2d", "1GiB", "--link-d2h", "1GiB")
-
-
-def clean_environment() -> dict[str, str]:
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith(("SPILLWAY_", "LD_PRELOAD"))
-    }
 
 
 def command(folder: Path | None, *options: str) -> list[str]:
@@ -30,26 +28,8 @@ def command(folder: Path | None, *options: str) -> list[str]:
     return [*run, "--", sys.executable, str(JOB)]
 
 
-def spillway(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "spillway", *map(str, arguments)],
-        env=clean_environment() | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-
-
 def run_job(folder: Path | None, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(folder, *options),
-        env=clean_environment() | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    return spillway(*command(folder, *options)[3:], **environment)
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import clean_environment, spillway
+from launched import spillway
 from spillway.cannot_help import REASONS, text
 from spillway.report.runs import read_folder
 from test_top import reading_at, shown
@@ -19,19 +19,14 @@ JOB = Path(__file__).with_name("cannot_help_job.py")
 PEAKS = ("optimizer", "evaluation", "operator", "compiled_graph", "other_offloader")
 
 
+@cache
 def run(
     where: str, *options: str, steps: int = 5, grows: int = 1000, limit: int | None = None
 ) -> tuple[dict[str, Any], str]:
-    """What the job printed, and its stderr, of a run without arithmetic."""
-    command = [sys.executable, "-m", "spillway", "dry-run", *options, "--"]
-    result = subprocess.run(
-        [*command, sys.executable, str(JOB), where, str(steps), str(grows)],
-        env=clean_environment() | ({} if limit is None else {"SPILLWAY_MEMORY_LIMIT": str(limit)}),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    """What the job printed, and its stderr, of a run without arithmetic; once for the same arguments."""
+    limited = {} if limit is None else {"SPILLWAY_MEMORY_LIMIT": str(limit)}
+    program = (sys.executable, JOB, where, str(steps), str(grows))
+    result = spillway("dry-run", *options, "--", *program, **limited)
     assert result.returncode == 0, result.stderr
     found: dict[str, Any] = json.loads(result.stdout)
     return found, result.stderr
@@ -79,15 +74,7 @@ def test_a_region_of_the_program_still_moves_its_ratio(tmp_path):
         "with spillway.CPUOffload(offload_ratio=1.0, tag='job'):\n"
         f"    runpy.run_path({str(JOB)!r}, run_name='__main__')\n"
     )
-    launcher = [sys.executable, "-m", "spillway", "dry-run", "--"]
-    result = subprocess.run(
-        [*launcher, sys.executable, script, "optimizer", "6"],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    result = spillway("dry-run", "--", sys.executable, script, "optimizer", "6")
     assert result.returncode == 0, result.stderr
     job = json.loads(result.stdout)
     assert job["found"][-1]["reason"] == "optimizer"

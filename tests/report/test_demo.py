@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from conftest import CLOCK, clean_environment, spillway
+from conftest import CLOCK
+from launched import clean_environment, spillway
 from spillway.demo import model
 from test_page import parse
 

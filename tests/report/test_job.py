@@ -14,7 +14,8 @@ import sys
 
 import pytest
 from browser import drawn
-from conftest import JOB, clean_environment, command, run_job, spillway
+from conftest import JOB, command, run_job
+from launched import clean_environment, spillway
 from spillway import launch
 from spillway.report.log import read_log
 from spillway.report.operators import by_name, by_tag

@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from conftest import clean_environment
+from launched import clean_environment
 from spillway.report.digest import digest
 from spillway.report.log import read_log
 

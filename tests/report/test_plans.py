@@ -8,7 +8,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from conftest import run_job, spillway
+from conftest import run_job
+from launched import spillway
 from spillway.report.log import ReportError, RunLog
 from spillway.report.plans import plans_of
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 import synthetic
-from conftest import clean_environment, command, spillway
+from conftest import command
+from launched import clean_environment, spillway
 from spillway.report.digest import digest
 from spillway.report.log import ReportError, read_log
 from spillway.report.runs import read_folder, runs_of

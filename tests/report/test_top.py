@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import clean_environment, command, run_job, spillway
+from conftest import command, run_job
+from launched import clean_environment, spillway
 from rich.console import Console
 from spillway._scratch import scratch_folder
 from spillway.top import pages, reading, view

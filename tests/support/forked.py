@@ -1,127 +1,227 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs Python code in a process of its own that need not import torch: `Forked` keeps one process that has
-imported it and done nothing else, and forks it for each run.
+"""Runs Python programs in processes of their own that need not import torch: `Forked` keeps one process that
+has imported it and done nothing else, and forks it for each run. A launcher is given `stand_in(program)`
+instead of an interpreter: a short program that has the real one forked, and ends as that does.
 
 What a run gets is what a new interpreter would give it: its own environment, paths and `__main__`, entry
-points of torch included, which the first process leaves out; settings of the emulated GPU are read after the
-fork. Two things differ. What libraries read of the environment when they are loaded was read before, so a run
-that differs in such variables does not fit. And the preload library passes calls through, as in all forked
-children: what is to be seen of it needs a process that starts.
+points of torch included, which the first process leaves out; settings of Spillway are read after the fork.
+Two things differ. What libraries read of the environment when they are loaded was read before, so a run that
+differs in such variables does not fit: a stand-in then becomes an interpreter. And the preload library passes
+calls through, as in all forked children: what is to be seen of it needs a process that starts.
 """
 
+import contextlib
 import json
 import os
+import select
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
-import time
 import types
 from pathlib import Path
 
 #: Variables whose names begin so are read after the fork.
-SETTINGS = ("SPILLWAY_EMULATE_", "SPILLWAY_PINNED_LIMIT", "SPILLWAY_PLAN_REPLAY", "PYTHONPATH")
+SETTINGS = (
+    *("SPILLWAY_", "PYTHONPATH", "FORKED_", "PYTEST_", "JOB_"),
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "RENDEZVOUS"),
+)
+#: But these when a library is loaded.
+OF_LOADING = (
+    "SPILLWAY_EMULATE",
+    "SPILLWAY_DISABLE",
+    "SPILLWAY_PRELOAD",
+    "SPILLWAY_PRELOAD_TRACE",
+    "SPILLWAY_TAG_RATIO",
+)
+NO_AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
+SOCKET = "FORKED_FROM"
 
 
-def fits(environment):
-    """Whether a run with this environment can be forked from a process with that of this one."""
+def fits(environment, of_first=None):
+    """Whether a run with this environment can be forked from a process with that of the first (this) one."""
 
     def of_loading(variables):
-        return {k: v for k, v in variables.items() if not k.startswith(SETTINGS)}
+        return {k: v for k, v in variables.items() if k in OF_LOADING or not k.startswith(SETTINGS)}
 
-    return of_loading(environment) == of_loading(os.environ)
+    return of_loading(environment) == of_loading(os.environ if of_first is None else of_first)
 
 
 class Forked:
-    def __init__(self, environment=os.environ):
-        without = {k: v for k, v in environment.items() if not k.startswith(SETTINGS[0])}
+    """From a process with `environment`, by default that of this one, which has imported `modules`."""
+
+    def __init__(self, environment=None, modules=("torch", "torch._dynamo")):
+        own = dict(os.environ if environment is None else environment)
+        without = {k: v for k, v in own.items() if not k.startswith(SETTINGS) or k in OF_LOADING}
+        without["PYTHONPATH"] = own.get("PYTHONPATH", "")
+        self._folder = tempfile.TemporaryDirectory()
+        self._socket = os.path.join(self._folder.name, "socket")
         self._first = subprocess.Popen(
-            [sys.executable, __file__],
-            env=without | {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+            [sys.executable, __file__, "--first", self._socket, json.dumps(without), *modules],
+            env=without | {NO_AUTOLOAD: "0"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
         )
+        assert self._first.stdout.readline(), "the process to fork from has not started"
+
+    def stand_in(self, *arguments):
+        """The command that stands for `python arguments`, in an environment that has `variables`."""
+        return [sys.executable, __file__, *map(str, arguments)]
+
+    @property
+    def variables(self):
+        return {SOCKET: self._socket}
 
     def run(self, code, arguments=(), environment=None, timeout=300):
         """As subprocess.run() of `python -c code arguments` does: status, stdout and stderr."""
-        with tempfile.TemporaryDirectory() as folder:
-            output, errors = Path(folder, "output"), Path(folder, "errors")
-            request = {
-                "code": code,
-                "arguments": list(arguments),
-                "environment": dict(os.environ if environment is None else environment),
-                "output": str(output),
-                "errors": str(errors),
-                "timeout": timeout,
-            }
-            self._first.stdin.write(json.dumps(request) + "\n")
-            self._first.stdin.flush()
-            answer = self._first.stdout.readline()
-            assert answer, "the process to fork from has ended"
-            status = json.loads(answer)
-            return subprocess.CompletedProcess(code, status, output.read_text(), errors.read_text())
+        with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+            with open(os.devnull) as nothing:
+                files = [file.fileno() for file in (nothing, output, errors)]
+                variables = dict(os.environ if environment is None else environment)
+                status = forked(self._socket, ["-c", code, *arguments], variables, files, timeout)
+            assert status is not None, "this environment does not fit"
+            texts = []
+            for file in (output, errors):
+                file.seek(0)
+                texts.append(file.read().decode())
+            return subprocess.CompletedProcess(code, status, *texts)
 
     def close(self):
         self._first.stdin.close()
         self._first.wait()
         self._first.stdout.close()
+        self._folder.cleanup()
 
 
-def ended(child, timeout):
-    """The child's exit status as subprocess says it; it is killed when its time is over."""
-    until = time.monotonic() + timeout
-    while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > until:
-            os.kill(child, 9)
-        time.sleep(0.005)
+def forked(path, arguments, environment, files, timeout=None):
+    """The status of the program as subprocess has it; None if it does not fit. It is killed when its time is
+    over, or when this process ends."""
+    request = {"arguments": arguments, "environment": environment, "folder": os.getcwd()}
+    message = json.dumps(request).encode() + b"\n"
+    with socket.socket(socket.AF_UNIX) as first:
+        first.connect(path)
+        if rest := message[socket.send_fds(first, [message], files) :]:
+            first.sendall(rest)
+        first.settimeout(timeout)
+        try:
+            answer = first.recv(100)
+        except TimeoutError:
+            first.settimeout(None)
+            first.shutdown(socket.SHUT_WR)
+            answer = first.recv(100)
+    assert answer, "the process to fork from has ended"
+    return json.loads(answer)
 
 
-def next_program(requests):
+def next_program(path, environment):
     """Forks for each request; returns in the children with what they are to run, and at the end with None."""
-    answers = os.dup(1)
-    for line in requests:
-        request = json.loads(line)
-        child = os.fork()
-        if child == 0:
-            os.close(answers)
-            return request
-        os.write(answers, (json.dumps(ended(child, request["timeout"])) + "\n").encode())
-    return None
+    poll, running = select.poll(), {}  # descriptors of a program's process and of its connection: both
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen()
+        os.write(1, b"ready\n")
+        poll.register(0, select.POLLIN)
+        poll.register(listening, select.POLLIN)
+        while True:
+            for ready, _ in poll.poll():
+                if ready == 0:
+                    return None
+                if ready == listening.fileno():
+                    connection, _ = listening.accept()
+                    request = received(connection)
+                    if not fits(request["environment"], environment):
+                        for file in request["files"]:
+                            os.close(file)
+                        connection.sendall(b"null")
+                        connection.close()
+                        continue
+                    child = os.fork()
+                    if child == 0:
+                        connection.close()
+                        for process, other in set(running.values()):
+                            os.close(process)
+                            other.close()
+                        return request
+                    for file in request["files"]:
+                        os.close(file)
+                    process = os.pidfd_open(child)
+                    for each in (process, connection.fileno()):
+                        running[each] = (process, connection)
+                        poll.register(each, select.POLLIN)
+                elif ready in running:
+                    process, connection = running[ready]
+                    if ready != process:  # the caller has ended, or waits no more
+                        poll.unregister(connection)
+                        signal.pidfd_send_signal(process, signal.SIGKILL)
+                        continue
+                    ended = os.waitid(os.P_PIDFD, process, os.WEXITED)
+                    status = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+                    del running[process], running[connection.fileno()]
+                    poll.unregister(process)
+                    os.close(process)
+                    with contextlib.suppress(KeyError):
+                        poll.unregister(connection)
+                    with connection, contextlib.suppress(OSError):
+                        connection.sendall(json.dumps(status).encode())
+
+
+def received(connection):
+    text, files, *_ = socket.recv_fds(connection, 1 << 16, 3)
+    while not text.endswith(b"\n"):
+        text += connection.recv(1 << 16)
+    return json.loads(text) | {"files": files}
 
 
 def become(request):
-    """Makes this process what a new interpreter would be."""
-    for number, name in ((1, "output"), (2, "errors")):
-        file = os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    """Makes this process what a new interpreter would be. Returns the code of its program, and its module."""
+    for number, file in enumerate(request["files"]):
         os.dup2(file, number)
         os.close(file)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    os.chdir(request["folder"])
     before = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     own = [path for path in sys.path[1:] if path not in before]
     os.environ.clear()
     os.environ.update(request["environment"])
-    sys.path[:] = ["", *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *own]
-    sys.argv[:] = ["-c", *request["arguments"]]
+    what, *arguments = request["arguments"]
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
-    return main
+    sys.orig_argv[:] = [sys.executable, *request["arguments"]]
+    if what == "-c":
+        text, name, folder = arguments.pop(0), "<string>", ""
+    else:
+        text, name, folder = Path(what).read_bytes(), what, os.path.dirname(os.path.abspath(what))
+        main.__file__ = what
+    sys.path[:] = [folder, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), *own]
+    sys.argv[:] = [what, *arguments]
+    return compile(text, name, "exec"), main
+
+
+def stand_in(arguments):
+    """Has the program forked and ends as it does, or becomes an interpreter."""
+    path = os.environ.pop(SOCKET)
+    status = forked(path, arguments, dict(os.environ), (0, 1, 2))
+    if status is None:
+        os.execv(sys.executable, [sys.executable, *arguments])
+    if status < 0:
+        signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
 
 
 if __name__ == "__main__":
+    if sys.argv[1] != "--first":
+        stand_in(sys.argv[1:])
+
     import gc
+    import importlib
 
-    import torch
-    import torch._dynamo
-
+    for name in sys.argv[4:]:
+        importlib.import_module(name)
     gc.freeze()
 
-    chosen = next_program(iter(sys.stdin.readline, ""))
+    chosen = next_program(sys.argv[2], json.loads(sys.argv[3]))
     if chosen is not None:
-        program = become(chosen)
-        torch._import_device_backends()
-        exec(compile(chosen["code"], "<string>", "exec"), program.__dict__)
+        program, module = become(chosen)
+        sys.modules["torch"]._import_device_backends()
+        exec(program, module.__dict__)
