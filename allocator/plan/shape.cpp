@@ -46,6 +46,7 @@ void Shape::begin(Bytes allocated, const PlanTerms& terms) {
 std::optional<PlanRequest> Shape::request(const PlanTerms& terms) {
   if (!has_recording(state_) || state_ == ShapeState::kRecorded) return std::nullopt;
   if (planned_ && planned_->begin == begins_with_) return std::nullopt;
+  if (rejected_ && *rejected_ == std::pair(version_, begins_with_)) return std::nullopt;
   PlanRequest request;
   request.shape = id_;
   request.version = version_;
@@ -79,7 +80,11 @@ void Shape::adopt(PlanRequest&& done) {
     ++plans_;
   }
   const bool helps = is_adjusted(state_) && done.plan.peak < recorded_->most();
-  if (done.plan.peak > done.allowed && !helps) return drop_plan();
+  if (done.plan.peak > done.allowed && !helps) {
+    drop_plan();
+    rejected_ = {version_, done.allocated};
+    return;
+  }
   const Bytes budget = done.terms.slowdown > 0 ? done.plan.budget : done.allowed;
   planned_ = Planned{std::move(done.plan), std::move(done.due), done.allocated, budget};
   predicted_reserved_ = done.terms.foreseen.budget_for(planned_peak(), sizes_.size());

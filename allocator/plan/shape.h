@@ -13,6 +13,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -143,7 +144,9 @@ class Shape {
   std::shared_ptr<const StepProfile> profile_{};  // of both; null until a plan needs it
   std::optional<Planned> planned_{};              // made from the profile
   std::uint64_t version_ = 0;                     // changes with the four above and the margins
-  Bytes begins_with_{};                           // allocated when the running step began
+  // Of the last plan that did not fit: the version then, and the bytes allocated at the beginning.
+  std::optional<std::pair<std::uint64_t, Bytes>> rejected_{};
+  Bytes begins_with_{};  // allocated when the running step began
   Bytes predicted_reserved_{};
   Bytes margin_{};
   ReservedMargin reserved_margin_{};

@@ -107,6 +107,20 @@ TEST(ShapeTest, AnEarlierPlanServesAStepThatBeginsWithLessButNotOneThatBeginsWit
   EXPECT_TRUE(shape.request(terms));
 }
 
+TEST(ShapeTest, APlanThatDoesNotFitIsMadeOnceForEachBeginning) {
+  const PlanTerms terms{1010_B};
+  Shape shape = settled_shape(PlanTerms{1200_B});
+  auto request = shape.request(PlanTerms{900_B});
+  ASSERT_TRUE(request);
+  request->run();
+  shape.adopt(*std::move(request));
+  ASSERT_EQ(shape.plan(), nullptr);
+
+  EXPECT_FALSE(shape.request(terms));
+  shape.begin(950_B, terms);
+  EXPECT_TRUE(shape.request(terms));
+}
+
 /// Known sequences that begin with the same storage, and differ in their last one.
 BudgetChooser known_sequences(std::size_t sequences, std::size_t storages, Bytes budget) {
   BudgetChooser chooser(budget);
