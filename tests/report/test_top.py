@@ -274,7 +274,7 @@ def test_a_job_that_was_killed_is_not_running_and_its_page_goes(killed):
     folder, process, page = killed
     by_number = spillway("top", process, "--once")
     assert (by_number.returncode, by_number.stdout) == (2, "")
-    assert by_number.stderr == f"spillway top: {process}: has ended\n"
+    assert by_number.stderr == f"spillway top: {process}: has ended. Name a running one.\n"
     assert not page.exists()
     by_folder = spillway("top", folder, "--once")
     assert (by_folder.returncode, by_folder.stdout) == (2, "")

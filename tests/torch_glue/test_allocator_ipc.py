@@ -366,4 +366,4 @@ def test_a_receiver_on_pytorchs_own_allocator_says_that_it_cannot(two):
 
 def test_memory_of_pytorchs_own_allocator_is_refused_and_both_must_use_ours(two):
     (said,) = two(RECEIVE, "native", "ours")
-    assert said.startswith("ValueError") and "must both call spillway.use_allocator()" in said
+    assert said.startswith("ValueError") and "Call spillway.use_allocator() in sender and receiver" in said
