@@ -82,6 +82,7 @@ BANNED = {
     "what lies between blocks": "fragmentation",
     "what moved|what moves": "offloaded bytes, offloaded storages",
     "whole numbers?": "integer",
+    "behavio[u]rs?|centr[e]d|colo[u]rs?|model[l]ed|model[l]ing|neighbo[u]rs?|neighbo[u]ring": "the American spelling",
 }
 #: (file, phrase): why the phrase is right there. At most 20.
 EXCEPTIONS = {

@@ -111,7 +111,7 @@ def test_the_page_is_on_stderr_and_the_program_s_output_is_its_own(
     for said in (
         "allocated at the peak",
         "fits    yes",
-        f"step    {step:.1f} ms modelled (median of 3 after the first); {8e3 / step:.4g} samples a second",
+        f"step    {step:.1f} ms modeled (median of 3 after the first); {8e3 / step:.4g} samples a second",
         "optimizer states",
         "linear at job.py:",
         "Times are modeled, and not compared with hardware.",

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 JOB = Path(__file__).with_name("job.py")
-# A modelled link so slow that not all copies hide, and the same times in every run.
+# A modeled link so slow that not all copies hide, and the same times in every run.
 CLOCK = ("--clock", "virtual", "--link-h2d", "1GiB", "--link-d2h", "1GiB")
 
 

@@ -30,7 +30,7 @@ NOT_COMPARED = (
 )
 
 COMPILED = (
-    "what torch.compile makes is modelled, as one kernel for all that inductor fuses: such a time is no "
+    "what torch.compile makes is modeled, as one kernel for all that inductor fuses: such a time is no "
     "prediction of compiled code"
 )
 
@@ -110,7 +110,7 @@ def _step(process: dict[str, Any], samples: float | None) -> str:
         after = "the first" if measured == steps["count"] - 1 else "its plan had settled"
         of = f"median of {measured} after {after}"
     rate = f"; {samples / step * 1e3:.4g} samples a second" if samples and step else ""
-    return f"{milliseconds(step)} modelled ({of}){rate}"
+    return f"{milliseconds(step)} modeled ({of}){rate}"
 
 
 def unsettled(process: dict[str, Any]) -> str:

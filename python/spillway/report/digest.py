@@ -18,7 +18,7 @@ REASONS = {
     "parameter": "parameters and their views: on the device anyway",
     "referenced_elsewhere": "something else keeps them: nothing would be gained",
     "not_on_device": "not on a GPU",
-    "not_strided": "sparse, quantised or nested",
+    "not_strided": "sparse, quantized or nested",
     "subclass": "tensors of a Python subclass",
     "tiny": "too small",
     "no_host_memory": "no pinned host memory left",
@@ -72,7 +72,7 @@ class Digest:
         clock = self.log.about.get("clock")
         if not self.log.emulated:
             return "the GPU's own events"
-        return "the emulated GPU's modelled clock" if clock == "virtual" else "this machine's clock, no GPU's"
+        return "the emulated GPU's modeled clock" if clock == "virtual" else "this machine's clock, no GPU's"
 
 
 def digest(log: RunLog) -> Digest:
