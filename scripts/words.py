@@ -82,7 +82,7 @@ BANNED = {
     "what lies between blocks": "fragmentation",
     "what moved|what moves": "offloaded bytes, offloaded storages",
     "whole numbers?": "integer",
-    "behavio[u]rs?|centr[e]d|colo[u]rs?|model[l]ed|model[l]ing|neighbo[u]rs?|neighbo[u]ring": "the American spelling",
+    "centr[e]d|colou[r]s?|model[l]ed|model[l]ing|neighbou[r]s?|neighbou[r]ing": "the American spelling",
 }
 #: (file, phrase): why the phrase is right there. At most 20.
 EXCEPTIONS = {
