@@ -19,6 +19,7 @@ from spillway.budget_error import raise_where_missed, say_lower_bound
 from spillway.cpu_offload import end_steps_with_optimizers
 from spillway.limits import size_of
 from spillway.report.sizes import size
+from spillway.settings import size_in_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -120,9 +121,7 @@ def _budget_of(given: Any) -> int | float | str:
         try:
             given = float(given[:-1]) / 100
         except ValueError:
-            raise ValueError(
-                f'budget must be a size such as "20GiB", a share such as "80%", or "auto", not {given!r}'
-            ) from None
+            raise _no_budget(given) from None
     if isinstance(given, float):
         if not 0 < given <= 1:
             raise ValueError(
@@ -134,7 +133,15 @@ def _budget_of(given: Any) -> int | float | str:
         raise ValueError(
             f'budget must have a unit, as in "{given}GiB", or be an integer number of bytes, not {given!r}'
         )
+    if isinstance(given, str) and given != "auto" and size_in_bytes(given) is None:
+        raise _no_budget(given)
     return given if given == "auto" else size_of("budget", given)
+
+
+def _no_budget(text: str) -> ValueError:
+    return ValueError(
+        f'budget must be a size such as "20GiB", a share such as "80%", or "auto", not {text!r}'
+    )
 
 
 def _time_limit_of(given: Any) -> float | None:

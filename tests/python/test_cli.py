@@ -135,7 +135,13 @@ def test_a_command_dies_with_a_launcher_that_is_killed(options: tuple[str, ...],
     ("arguments", "inherited", "said"),
     [
         (["emulate", "--budget", "lots"], {}, "spillway emulate: --budget=lots: expected a size"),
-        (["run"], {"SPILLWAY_BUDGT": "1GiB"}, "spillway run: SPILLWAY_BUDGT: unknown setting. Use one of "),
+        (["run", "--budget"], {}, "spillway run: option '--budget' requires an argument"),
+        (["emulate", "--budget"], {}, "spillway emulate: option '--budget' requires an argument"),
+        (
+            ["run"],
+            {"SPILLWAY_BUDGT": "1GiB"},
+            "spillway run: SPILLWAY_BUDGT: unknown setting. The nearest name is SPILLWAY_BUDGET.",
+        ),
     ],
 )
 def test_an_invalid_setting_is_one_line_and_starts_nothing(
@@ -158,7 +164,7 @@ def test_an_invalid_setting_is_one_line_and_starts_nothing(
 def test_run_names_the_command_that_has_an_option(option: str, command: str) -> None:
     result = call("run", option, "--", "true")
     assert_refused(result, f"spillway run: {option}: ")
-    assert f"spillway {command}" in result.stderr
+    assert result.stderr.endswith(f" Use spillway {command} (see spillway {command} --help).\n")
 
 
 @pytest.mark.parametrize("option", ["--check", "--poison", "--schedule", "--rng", "--clock"])
@@ -166,7 +172,7 @@ def test_a_dry_run_names_the_command_that_has_an_option(option: str) -> None:
     value = {"--schedule": ["late"], "--rng": ["cpu"], "--clock": ["real"]}.get(option, [])
     result = call("dry-run", option, *value, "--", "true")
     assert_refused(result, f"spillway dry-run: {option}: ")
-    assert f". Use spillway emulate {option} " in result.stderr
+    assert result.stderr.endswith(f". Use spillway emulate {option}.\n")
 
 
 def test_a_command_that_is_not_there_is_127() -> None:

@@ -18,6 +18,12 @@ class Option(click.Option):
         super().__init__(*arguments, **values)
         self.group = group
 
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Fails for `--option -- COMMAND`, whose `--` click takes for the value."""
+        if value == "--" or (isinstance(value, tuple) and "--" in value):
+            raise click.BadOptionUsage(self.opts[0], f"Option {self.opts[0]!r} requires an argument.", ctx)
+        return super().type_cast_value(ctx, value)
+
 
 class Command(click.Command):
     """A command whose help lists its options by group. `usage` is what follows the command's name."""
@@ -31,7 +37,7 @@ class Command(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             if text := self.instead_of(error.option_name):
-                raise click.UsageError(f"{error.option_name}: {text}", ctx) from None
+                raise click.ClickException(f"{error.option_name}: {text}") from None
             raise
 
     def instead_of(self, option: str) -> str | None:
