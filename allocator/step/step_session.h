@@ -122,7 +122,7 @@ class StepSession {
   /// Enables keeping storages of that tag resident while offloading does not lower the peak. They
   /// wait on the device (Decision::waits). Offload resumes once they are offloaded under memory
   /// pressure, or the peak grows.
-  void offload_where_it_helps(TagId tag);
+  void offload_if_it_helps(TagId tag);
 
   /// Whether a step has missed its budget and the miss has not been taken.
   [[nodiscard]] bool budget_missed() const;

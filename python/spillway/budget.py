@@ -15,7 +15,7 @@ from spillway._plan_file import PlanFile
 from spillway._recompute import note_fused_steps
 from spillway._region import Region
 from spillway._scope import open_calls
-from spillway.budget_error import raise_where_missed, say_lower_bound
+from spillway.budget_error import raise_if_missed, say_lower_bound
 from spillway.cpu_offload import end_steps_with_optimizers
 from spillway.limits import size_of
 from spillway.report.sizes import size
@@ -65,7 +65,7 @@ class BudgetRegion(Region):
         import torch
 
         budget = _as_glue_has_it(self.budget, self.time_limit, self.over_budget == "warn")
-        raise_where_missed(budget)
+        raise_if_missed(budget)
         device = torch.cuda.current_device()
         total = torch.cuda.get_device_properties(device).total_memory
         if isinstance(self.budget, int) and self.budget > total:

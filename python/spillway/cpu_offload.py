@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from spillway._arguments import text_or_none
 from spillway._load import glue
 from spillway._region import Region
-from spillway.budget_error import raise_where_missed
+from spillway.budget_error import raise_if_missed
 from spillway.limits import size_of
 from spillway.statistics import stats
 
@@ -46,7 +46,7 @@ def _end_step(optimized: bool) -> None:
     glue().end_step(optimized)
     _log_totals()
     _log_cannot_help(logging.DEBUG)
-    raise_where_missed(optimized=optimized)
+    raise_if_missed(optimized=optimized)
 
 
 @functools.cache

@@ -20,7 +20,7 @@ print("went on")
         (
             "SPILLWAY_EMULATE_SHEDULE",
             "late",
-            "SPILLWAY_EMULATE_SHEDULE: unknown setting. The nearest name is ",
+            "SPILLWAY_EMULATE_SHEDULE: unknown setting. The nearest name ",
         ),
         ("SPILLWAY_EMULATE_MEMORY", "1KiB", "SPILLWAY_EMULATE_MEMORY=1KiB: expected at least 2MiB"),
     ],
