@@ -148,7 +148,7 @@ def explain(tag: str | None = None, device: Any = None, points: int = 13) -> Exp
     could not be timed.
 
     Args:
-        tag: the tag of the region; in a job of ``spillway run --budget`` it is ``"job"``. Default: the only
+        tag: the tag of the region; in a job with ``--budget`` it is ``"job"``. Default: the only
             tag that has a plan.
         device: which GPU; default: the current one.
         points: number of budgets, equally spaced from the smallest feasible one to the memory that the step
