@@ -153,7 +153,7 @@ def test_an_alternative_that_fails_says_why() -> None:
 
 
 def test_the_table_has_that_note_too_where_code_was_compiled(tmp_path: Path) -> None:
-    said = "such a time is no prediction of compiled code"
+    said = "the step time does not predict torch.compile's speed"
     tables = [
         asked(tmp_path, "--compare", "plain", JOB_COMPILED=compiled, JOB_STEPS="1")[2]
         for compiled in ("1", "")

@@ -30,8 +30,8 @@ NOT_COMPARED = (
 )
 
 COMPILED = (
-    "what torch.compile makes is modeled, as one kernel for all that inductor fuses: such a time is no "
-    "prediction of compiled code"
+    "compiled code is modeled with one kernel for each fusion of inductor; the step time does not predict "
+    "torch.compile's speed"
 )
 
 _PINNED_SHOWN = 1 << 20  # bytes; a little of it every program has
@@ -59,7 +59,7 @@ def facts(
             f"{percent(reserved / device['capacity_bytes'])} of the GPU's memory",
         ),
         ("fits", _fits(process, device, failed)),
-        ("step", _step(process, samples)),
+        ("step", _step(process, samples, failed)),
     ]
     if process.get("compiled"):
         found.append(("compile", COMPILED))
@@ -97,13 +97,13 @@ def _fits(process: dict[str, Any], device: dict[str, Any], failed: bool) -> str:
     )
 
 
-def _step(process: dict[str, Any], samples: float | None) -> str:
+def _step(process: dict[str, Any], samples: float | None, failed: bool) -> str:
     steps = process["steps"]
     if not steps["count"]:
         return "no optimizer ended a step"
     step = steps["median_ms"]
     if step is None:
-        return unsettled(process)
+        return unsettled(process, failed)
     measured = steps.get("measured", steps["count"] - 1)
     of = "the first and only one"
     if steps["count"] > 1:
@@ -113,12 +113,13 @@ def _step(process: dict[str, Any], samples: float | None) -> str:
     return f"{milliseconds(step)} modeled ({of}){rate}"
 
 
-def unsettled(process: dict[str, Any]) -> str:
-    """Why a process that took steps has no time of a step."""
+def unsettled(process: dict[str, Any], failed: bool = False) -> str:
+    """Why a process that took steps has no time of a step. More steps are no remedy if the program failed."""
     taken = count(process["steps"]["count"], "step")
+    advice = "" if failed else ". Let the program take more steps"
     return (
         f"not known: the budget's first steps are recorded, and of {taken} no two in a row followed the same "
-        "plan. Let the program take more"
+        f"plan{advice}"
     )
 
 

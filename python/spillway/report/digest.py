@@ -69,10 +69,10 @@ class Digest:
 
     @property
     def times_of(self) -> str:
-        clock = self.log.about.get("clock")
+        """The clock that measured times."""
         if not self.log.emulated:
-            return "the GPU's own events"
-        return "the emulated GPU's modeled clock" if clock == "virtual" else "this machine's clock, no GPU's"
+            return "the GPU's events"
+        return "the virtual clock" if self.log.about.get("clock") == "virtual" else "this machine's CPU clock"
 
 
 def digest(log: RunLog) -> Digest:
