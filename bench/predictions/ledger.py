@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""predictions.json: what dry runs have said before the same was measured, and how far off it was."""
+"""predictions.json: what dry runs predicted before it was measured, and the errors."""
 
 from __future__ import annotations
 

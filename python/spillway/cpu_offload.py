@@ -87,7 +87,7 @@ def _log_cannot_help(level: int) -> None:
 
 
 def _log_totals() -> None:
-    """Logs what the last step of each tag came to, where that has changed.
+    """Logs the totals of each tag's last step, if they have changed.
 
     At DEBUG: programs that log at INFO show progress, and varying shapes change it in each step.
     """

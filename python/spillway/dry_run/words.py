@@ -50,7 +50,7 @@ def title(process: dict[str, Any], device: dict[str, Any], profile: str, several
 def facts(
     process: dict[str, Any], device: dict[str, Any], samples: float | None, failed: bool = False
 ) -> list[tuple[str, str]]:
-    """By what they are about. `failed`: the program has not come to a good end."""
+    """Subject and text of each. `failed`: the program has failed."""
     reserved = device["peak_reserved_bytes"]
     found = [
         (
