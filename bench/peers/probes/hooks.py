@@ -4,7 +4,7 @@
 Takes the allocator: `spillway` or `torch`. Measures CPU time of the whole process, because autograd runs
 backward passes on another thread. Rounds run each variant once, and each begins with another variant. The
 time without hooks, measured just before and after a variant, is subtracted. A variant runs several steps in
-one manager, as jobs do. Its first step is not counted: memory and caches are then those of the variant before.
+one manager, as jobs do. Its first step is not counted: memory and caches are those of the variant before.
 Python's collector runs between steps, not in them.
 """
 

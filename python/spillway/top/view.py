@@ -100,7 +100,7 @@ def _tags(reading: Reading, earlier: Reading | None) -> Table:
 
 
 def watch(look: Callable[[], list[Reading]], interval: float, console: Console) -> None:
-    """Until an interrupt, or the end of the processes, which is reported. Without a terminal each look is printed."""
+    """Until an interrupt or the end of the processes. Off a terminal each look is printed."""
     before: list[Reading | None] = []
     with Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as live:
         while True:
