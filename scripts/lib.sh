@@ -74,7 +74,7 @@ install_peers() {
   python -m pip install --disable-pip-version-check -q --no-deps --target "$peers/lib" \
     -r "$root/bench/peers/requirements.txt" > "$peers/pip.log" 2>&1 || {
     tail -5 "$peers/pip.log" >&2
-    fail "pip failed (all it said is in build/peers/pip.log)"
+    fail "pip failed (its output is in build/peers/pip.log)"
   }
   echo "$wanted" > "$peers/stamp"
 }

@@ -72,8 +72,8 @@ std::uint64_t enter(std::string_view text, const BudgetSettings& settings) {
   const Budget budget = budget_of(text, settings);
   const Status named = check_tag_name(settings.tag);
   TORCH_CHECK_VALUE(named.ok(), "Spillway: ", named.detail());
-  if (!in_use.exchange(true)) set_miss_reporter(&throw_where_missed);
-  throw_where_missed();
+  if (!in_use.exchange(true)) set_miss_reporter(&throw_if_missed);
+  throw_if_missed();
   take_end_of_memory();  // of an earlier backward pass
   RegionOptions options{intern_tag(settings.tag), Ratio::of(1).value()};
   options.names_memory = false;
@@ -109,7 +109,7 @@ BudgetError::BudgetError(const std::string& text,
       begin_(begin),
       activations_(activations) {}
 
-void throw_where_missed() {
+void throw_if_missed() {
   if (!in_use) return;
   const auto missed = Runtime::instance().step().take_budget_miss();
   if (!missed) return;

@@ -5,6 +5,6 @@ namespace spillway {
 
 /// Throws BudgetError if a step of a BudgetRegion has missed its budget and the miss has not been
 /// reported.
-void throw_where_missed();
+void throw_if_missed();
 
 }  // namespace spillway

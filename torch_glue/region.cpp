@@ -98,7 +98,7 @@ void end_step(StepEnd reason) {
   if (driver::SpanLog::on()) mark_computing_streams();
   kernels_step_ended();
   Runtime::instance().step().end(reason);
-  throw_where_missed();
+  throw_if_missed();
 }
 
 void end_step() {

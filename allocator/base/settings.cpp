@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <numeric>
+#include <utility>
 #include <vector>
 
 namespace spillway::settings {
@@ -64,13 +66,39 @@ const Setting* find(std::string_view name) {
   return found == std::end(kSettings) ? nullptr : found;
 }
 
+namespace {
+
+/// Number of characters to insert, remove or replace in `from` to get `to`.
+std::size_t edit_distance(std::string_view from, std::string_view to) {
+  std::vector<std::size_t> row(to.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < to.size(); ++j) {
+      const std::size_t replaced = diagonal + (from[i] == to[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string_view nearest_name(std::string_view name) {
+  return std::min_element(std::begin(kSettings),
+                          std::end(kSettings),
+                          [&](const Setting& a, const Setting& b) {
+                            return edit_distance(name, a.name) < edit_distance(name, b.name);
+                          })
+      ->name;
+}
+
+}  // namespace
+
 Status check_name(std::string_view name) {
   if (!name.starts_with("SPILLWAY_") || find(name) != nullptr) return {};
-  std::string list;
-  for (const Setting& known : kSettings)
-    list += (list.empty() ? "" : ", ") + std::string(known.name);
   return SPILLWAY_ERROR(Code::kInvalidArgument,
-                        std::string(name) + ": unknown setting. Use one of " + list + ".");
+                        std::string(name) + ": unknown setting. The nearest name is " +
+                            std::string(nearest_name(name)) + ".");
 }
 
 Status check_names() {

@@ -58,7 +58,7 @@ std::string Region::check() const {
   for (const Block* block = first_; block != nullptr; block = block->after) {
     const Block* const before = block->before;
     if (block->at != end || block->size.zero()) return "blocks do not lie side by side";
-    if (before != nullptr && before->after != block) return "a block is not its neighbour's";
+    if (before != nullptr && before->after != block) return "a block is not its neighbor's";
     end = block->end();
     const Bytes mapped = mapped_part(backing_, *block);
     if (std::string wrong = wrong_state(*block, mapped, backing_.granularity()); !wrong.empty()) {
@@ -68,7 +68,7 @@ std::string Region::check() const {
     const bool gap = block->state == BlockState::kGap;
     const bool apart = scattered_ && free;  // they are merged when memory is requested
     if (!apart && (free || gap) && before != nullptr && before->state == block->state) {
-      return "two neighbours of one kind are not one";
+      return "two neighbors of one kind are not one";
     }
     if (free && !binned.contains(block)) return "a free block is not listed";
     if (gap && !gaps.contains(block)) return "a gap is not listed";

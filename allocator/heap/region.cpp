@@ -94,9 +94,9 @@ Status Region::grow(Bytes size) {
     return SPILLWAY_ERROR(Code::kOutOfDeviceMemory,
                           "the address range of this stream and memory pool is used up");
   }
-  for (Block* const neighbour : {growth->left, growth->right}) {
-    if (neighbour == nullptr || seen_to_pass(neighbour)) continue;
-    SPILLWAY_RETURN_IF_ERROR(settle(neighbour));
+  for (Block* const neighbor : {growth->left, growth->right}) {
+    if (neighbor == nullptr || seen_to_pass(neighbor)) continue;
+    SPILLWAY_RETURN_IF_ERROR(settle(neighbor));
   }
   SPILLWAY_RETURN_IF_ERROR(map(growth->where));
 

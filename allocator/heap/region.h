@@ -227,7 +227,7 @@ class alignas(64) Region {
   [[nodiscard]] bool are_one(const Block& block, const Block* other) const SPILLWAY_REQUIRES(mutex);
   void forget_all_passed() SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] std::set<driver::DevicePtr> chunks_in_use() const SPILLWAY_REQUIRES(mutex);
-  bool join_neighbours(Block* block) SPILLWAY_REQUIRES(mutex);
+  bool join_neighbors(Block* block) SPILLWAY_REQUIRES(mutex);
   void resize(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);
   void forget(Block* block) SPILLWAY_REQUIRES(mutex);
   Block* split(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);

@@ -54,7 +54,7 @@ inline void Region::give(Block* block) {
   if (block->ties != nullptr) promise_fences(block);
   if (block->evicted) return give_pieces(block);
   block->state = BlockState::kFree;
-  if (!join_neighbours(block)) merge_and_list(block);
+  if (!join_neighbors(block)) merge_and_list(block);
 }
 
 /// Splits the first `size` bytes off a listed free block without fences and returns them unlisted.
@@ -76,7 +76,7 @@ inline Block* Region::cut_front(Block* block, Bytes size) {
 
 /// merge_and_list for a free block without fences whose free neighbors have none. Returns false,
 /// without a change, if one of them has a fence. Listed blocks keep their lists if possible.
-inline bool Region::join_neighbours(Block* block) {
+inline bool Region::join_neighbors(Block* block) {
   Block* const previous = block->before;
   Block* const next = block->after;
   const bool joins_previous = previous != nullptr && previous->state == BlockState::kFree;

@@ -105,16 +105,16 @@ bool PeakProfile::keep(std::size_t storage, std::uint64_t limit) {
     if (!operands_.in_use(each) && peaks_.most(operand.from, operand.to) + operand.bytes > limit)
       return false;
   }
-  keep_where_offloaded(storage, true);
+  keep_if_offloaded(storage, true);
   if (settle(storage, Action::kKeep) <= limit) return true;
   // It was recomputed. Others are then recomputed later, and need more room there than is
   // available.
   settle(storage, Action::kRecompute);
-  keep_where_offloaded(storage, false);
+  keep_if_offloaded(storage, false);
   return false;
 }
 
-void PeakProfile::keep_where_offloaded(std::size_t storage, bool kept) {
+void PeakProfile::keep_if_offloaded(std::size_t storage, bool kept) {
   for (std::size_t each = first_[storage]; each < first_[storage + 1]; ++each) {
     const RecordedStep::Absence& offloaded = profile_->memory.absences[each];
     peaks_.put(offloaded.from, offloaded.to, offloaded.bytes, kept);

@@ -72,7 +72,7 @@ class PeakProfile {
 
   std::uint64_t settle_operands(std::size_t storage, Action action);
   std::uint64_t change_later(std::size_t operand, bool more);
-  void keep_where_offloaded(std::size_t storage, bool kept);
+  void keep_if_offloaded(std::size_t storage, bool kept);
   template <typename Visit>
   void each_absence_before(std::size_t event, std::size_t storage, Visit visit) const;
 

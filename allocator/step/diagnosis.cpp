@@ -61,7 +61,7 @@ void StepSession::diagnose() {
     device->step_peaks().follow_all(true);
 }
 
-void StepSession::offload_where_it_helps(TagId tag) {
+void StepSession::offload_if_it_helps(TagId tag) {
   const Lock lock(mutex_);
   where_it_helps_ = tag;
 }

@@ -123,7 +123,7 @@ class StepSession {
   /// From now on, storages of `tag` stay on the device (Decision::waits) while offloading does not
   /// lower the peak. Regular offloading resumes when memory pressure forces one of them out, or
   /// when the peak changes.
-  void offload_where_it_helps(TagId tag);
+  void offload_if_it_helps(TagId tag);
 
   /// Whether a step has missed its budget and the miss has not been taken.
   [[nodiscard]] bool budget_missed() const;

@@ -23,7 +23,7 @@ enum class SkipReason {
   kTiny,                 // below RuntimeOptions::min_bytes
   kNoHostMemory,         // pinned budget or machine limit reached
   kCapturing,            // the stream is being captured into a graph
-  kCannotHelp,  // offloading would not lower the peak: StepSession::offload_where_it_helps()
+  kCannotHelp,           // offloading would not lower the peak: StepSession::offload_if_it_helps()
   kCount,
 };
 std::string_view skip_reason_name(SkipReason reason);

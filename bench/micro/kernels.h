@@ -28,7 +28,7 @@ KernelWork work_of(Kernel kernel);
 extern const char* const kKernelsSource;
 
 /// The kernels of kernels.cu, compiled and loaded, with memory to work on. On the emulated GPU,
-/// which runs no kernels, a launch costs the stream what its work is modelled to take.
+/// which runs no kernels, a launch costs the stream what its work is modeled to take.
 /// Ownership: owns the memory; borrows the probe.
 class Kernels {
  public:

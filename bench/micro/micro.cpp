@@ -48,10 +48,10 @@ int run(int count, char** words) {
   }
   opened() = std::move(probe).value();
   const char* clock = std::getenv("SPILLWAY_EMULATE_CLOCK");  // NOLINT(concurrency-mt-unsafe)
-  const bool modelled = driver::emulated() && clock != nullptr && std::string(clock) == "virtual";
+  const bool modeled = driver::emulated() && clock != nullptr && std::string(clock) == "virtual";
   benchmark::AddCustomContext("device", opened()->name());
   benchmark::AddCustomContext("emulated", driver::emulated() ? "yes" : "no");
-  benchmark::AddCustomContext("device_clock", modelled ? "virtual" : "real");
+  benchmark::AddCustomContext("device_clock", modeled ? "virtual" : "real");
   register_benchmarks();
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();

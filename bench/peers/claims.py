@@ -38,7 +38,7 @@ def of_hooks(hooks: dict[str, dict[str, float]]) -> Iterator[dict[str, Any]]:
 
 
 def of_memory(memory: dict[str, dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Bytes out for each byte that is away after the forward pass: 1 where nothing moves needlessly."""
+    """Bytes copied out ÷ bytes offloaded after the forward pass; 1 if nothing is copied needlessly."""
     for model in next(iter(memory.values())):
         variants = [(name, variant) for models in memory.values() for name, variant in models[model].items()]
         copied = [

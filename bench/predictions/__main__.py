@@ -25,7 +25,7 @@ def chosen(names: list[str]) -> list[Case]:
 
 
 def predict(cases: list[Case]) -> dict[str, Any]:
-    """Those that run here, each in a process of its own; the others are said on stderr."""
+    """Those that run here, each in a process of its own; the others are listed on stderr."""
     found = {}
     for case in cases:
         reason = running.missing(case)
@@ -53,7 +53,7 @@ def predict(cases: list[Case]) -> dict[str, Any]:
 
 
 def score(cases: list[Case], dry: bool, path: Path | None = None) -> dict[str, Any]:
-    """Runs what was predicted for this machine's GPU on it, and says how far the predictions were off. Writes
+    """Runs what was predicted for this machine's GPU on it, and prints the errors of the predictions. Writes
     what there is after each case, should it be stopped."""
     import torch
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""predictions.json: what dry runs have said before the same was measured, and how far off it was."""
+"""predictions.json: what dry runs predicted before it was measured, and the errors."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def summary(ledger: dict[str, Any]) -> str:
     found = [
         f"of peak memory {middle(memory_errors(predictions))}",
         f"of tokens a second of eager programs {middle(eager)}",
-        f"of compiled ones, whose kernels are modelled, {middle(compiled)}",
+        f"of compiled ones, whose kernels are modeled, {middle(compiled)}",
     ]
     return (
         f"Predicted on {ledger['date']} with torch {torch}. Median error {', '.join(found)}. {ours(ledger)}"

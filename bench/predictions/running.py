@@ -56,7 +56,7 @@ def measured(name: str, command: Sequence[str], environment: Mapping[str, str]) 
         raise CaseFailed(f"{name}: stopped after {LIMIT} s") from None
     lines = [line for line in done.stdout.splitlines() if line.startswith("measured: ")]
     if done.returncode != 0 or not lines:
-        said = (done.stderr or done.stdout).strip().splitlines() or ["(it said nothing)"]
+        said = (done.stderr or done.stdout).strip().splitlines() or ["(no output)"]
         # The last of them may be Spillway's, about the dry run.
         raise CaseFailed(f"{name}: exit status {done.returncode}: {' | '.join(said[-3:])}")
     return json.loads(lines[-1].removeprefix("measured: "))

@@ -183,7 +183,7 @@ CUresult VirtualMemory::map(CUdeviceptr at,
   }
   if (physical->second.mappings++ == 0) physical->second.first = at;
   *first = physical->second.first;
-  runs_ += 1 - neighbours(*range);
+  runs_ += 1 - neighbors(*range);
   mappings_.emplace(at, Mapping{*range, handle, {}});
   return CUDA_SUCCESS;
 }
@@ -196,7 +196,7 @@ bool VirtualMemory::place(Physical& physical, CUdeviceptr at) {
   return !poison_ || file.fill(*physical.offset, physical.bytes, kPoison);
 }
 
-int VirtualMemory::neighbours(Range range) const {
+int VirtualMemory::neighbors(Range range) const {
   const auto next = mappings_.lower_bound(range.end);
   const auto before = mappings_.lower_bound(range.begin);
   const bool right = next != mappings_.end() && next->first == range.end;
@@ -222,7 +222,7 @@ CUresult VirtualMemory::unmap(CUdeviceptr at, std::size_t bytes) {
   if (each == mappings_.end()) return CUDA_ERROR_INVALID_VALUE;
   // Beyond that, the machine would soon refuse the process any mapping. The bytes then stay
   // accessible to the host, and only the rules forbid their use.
-  runs_ += neighbours(*range) - 1;
+  runs_ += neighbors(*range) - 1;
   if (runs_ < static_cast<long>(most_pieces())) make_inaccessible(*range);
   bump_mapping_generation();
   while (each != mappings_.end() && each->first < range->end) {

@@ -104,7 +104,7 @@ class VirtualMemory {
   /// Assigns its offset in the file. False if the machine refuses.
   bool place(Physical& physical, CUdeviceptr at);
   /// Number of mappings adjacent to `range`.
-  [[nodiscard]] int neighbours(Range range) const;
+  [[nodiscard]] int neighbors(Range range) const;
   void drop_if_unused(CUmemGenericAllocationHandle handle);
 
   [[nodiscard]] int devices() const { return static_cast<int>(files_.size()); }

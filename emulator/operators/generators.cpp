@@ -9,7 +9,7 @@
 namespace spillway::operators {
 namespace {
 
-/// Neighbouring seeds and offsets give unrelated results (the finaliser of SplitMix64).
+/// Neighboring seeds and offsets give unrelated results (the finalizer of SplitMix64).
 uint64_t scramble(uint64_t x) {
   x += 0x9E3779B97F4A7C15ULL;
   x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;

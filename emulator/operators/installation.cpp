@@ -10,7 +10,7 @@
 #include "emulator/operators/shapes/cudnn_recurrent.h"
 #include "emulator/operators/shapes/host_draws.h"
 #include "emulator/operators/shapes/host_reads.h"
-#include "emulator/operators/shapes/modelled_collectives.h"
+#include "emulator/operators/shapes/modeled_collectives.h"
 
 #include <ATen/Context.h>
 
@@ -180,7 +180,7 @@ Chosen choose_for_layout(const std::string& name,
 Chosen choose(const std::string& name, const c10::OperatorHandle& op) {
   auto collective = for_all_types(op, collective_kernel(name));
   if (emulated_runtime().shape_only) {
-    if (auto modelled = modelled_collective(op, collective)) return {"body", std::move(modelled)};
+    if (auto modeled = modeled_collective(op, collective)) return {"body", std::move(modeled)};
     if (is_cudnn_recurrent(name)) return {"emulated", boxed<EmulatedKernel>(op)};
     if (name == "aten::_local_scalar_dense") return {"native", counted_item()};
   }

@@ -79,8 +79,8 @@ def _bytes(tensors: Sequence[torch.Tensor]) -> int:
 
 
 def _span(tensor: torch.Tensor) -> int:
-    """From the first to the last byte. Not of the storage: what Python has seen of a storage counts among
-    those that hold it, and what others hold is not moved to the host."""
+    """From the first to the last byte. The storage's size is not read: Python would then reference the
+    storage, and storages that are referenced elsewhere are not offloaded."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     return (last + 1) * tensor.element_size() if tensor.numel() else 0
 

@@ -42,7 +42,7 @@ def _forward(made: Sequence[torch.Tensor], arguments: Sequence[Any]) -> tuple[to
 def _backward(made: Sequence[Any], arguments: Sequence[Any]) -> tuple[Any, ...]:
     """Gradients of query, key and value, and of what the program's functions read."""
     query, key, value, out, sums = arguments[:5]
-    rows = torch.empty_like(sums)  # of each one what its results and their gradients come to
+    rows = torch.empty_like(sums)  # for each row, the sum of output times gradient
     gradients = [_like(each) for each in made[:3]]
     others = tuple(None if each is None else _like(each) for each in made[3])
     _cost(_ATTENTION_BACKWARD, 2.5, (query, key, value, out, out, sums, rows), gradients)

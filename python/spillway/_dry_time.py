@@ -29,10 +29,10 @@ def start() -> None:
     `time.monotonic` in all of them.
     """
     _Clock.only = _Clock()
-    modelled = {name: globals()[name] for name in _NAMES}
-    _change({_REAL[name]: (name, function) for name, function in modelled.items()})
+    modeled = {name: globals()[name] for name in _NAMES}
+    _change({_REAL[name]: (name, function) for name, function in modeled.items()})
     os.register_at_fork(
-        after_in_child=lambda: _change({function: (name, _REAL[name]) for name, function in modelled.items()})
+        after_in_child=lambda: _change({function: (name, _REAL[name]) for name, function in modeled.items()})
     )
 
 
@@ -68,7 +68,7 @@ def _reading(name: str, units: int) -> float:
 
 def _clock() -> _Clock | None:
     """None where the real time counts: in threads that Python has made, but for the main one, and in
-    processes that are no dry run. Threads of others, such as autograd's, go by the modelled one."""
+    processes that are no dry run. Threads of others, such as autograd's, go by the modeled one."""
     thread = threading.current_thread()
     own = thread is threading.main_thread() or isinstance(thread, threading._DummyThread)
     return _Clock.only if own else None

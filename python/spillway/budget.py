@@ -15,10 +15,11 @@ from spillway._plan_file import PlanFile
 from spillway._recompute import note_fused_steps
 from spillway._region import Region
 from spillway._scope import open_calls
-from spillway.budget_error import raise_where_missed, say_lower_bound
+from spillway.budget_error import raise_if_missed, say_lower_bound
 from spillway.cpu_offload import end_steps_with_optimizers
 from spillway.limits import size_of
 from spillway.report.sizes import size
+from spillway.settings import size_in_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -64,7 +65,7 @@ class BudgetRegion(Region):
         import torch
 
         budget = _as_glue_has_it(self.budget, self.time_limit, self.over_budget == "warn")
-        raise_where_missed(budget)
+        raise_if_missed(budget)
         device = torch.cuda.current_device()
         total = torch.cuda.get_device_properties(device).total_memory
         if isinstance(self.budget, int) and self.budget > total:
@@ -120,9 +121,7 @@ def _budget_of(given: Any) -> int | float | str:
         try:
             given = float(given[:-1]) / 100
         except ValueError:
-            raise ValueError(
-                f'budget must be a size such as "20GiB", a share such as "80%", or "auto", not {given!r}'
-            ) from None
+            raise _no_budget(given) from None
     if isinstance(given, float):
         if not 0 < given <= 1:
             raise ValueError(
@@ -134,7 +133,15 @@ def _budget_of(given: Any) -> int | float | str:
         raise ValueError(
             f'budget must have a unit, as in "{given}GiB", or be an integer number of bytes, not {given!r}'
         )
+    if isinstance(given, str) and given != "auto" and size_in_bytes(given) is None:
+        raise _no_budget(given)
     return given if given == "auto" else size_of("budget", given)
+
+
+def _no_budget(text: str) -> ValueError:
+    return ValueError(
+        f'budget must be a size such as "20GiB", a share such as "80%", or "auto", not {text!r}'
+    )
 
 
 def _time_limit_of(given: Any) -> float | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BudgetError",
     "optimizers_to_step",
-    "raise_where_missed",
+    "raise_if_missed",
     "say_lower_bound",
     "warn",
     "with_breakdown",
@@ -159,7 +159,7 @@ def warn(missed: tuple[Any, ...], adapts: bool) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
-def raise_where_missed(entered: Any = None, optimized: bool = False) -> None:
+def raise_if_missed(entered: Any = None, optimized: bool = False) -> None:
     """Raises BudgetError, or warns, if a step has exceeded its budget and this was not reported yet.
 
     ``entered``: the budget whose region begins. A step that exceeded another budget is forgotten then,

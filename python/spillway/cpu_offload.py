@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from spillway._arguments import text_or_none
 from spillway._load import glue
 from spillway._region import Region
-from spillway.budget_error import raise_where_missed
+from spillway.budget_error import raise_if_missed
 from spillway.limits import size_of
 from spillway.statistics import stats
 
@@ -46,7 +46,7 @@ def _end_step(optimized: bool) -> None:
     glue().end_step(optimized)
     _log_totals()
     _log_cannot_help(logging.DEBUG)
-    raise_where_missed(optimized=optimized)
+    raise_if_missed(optimized=optimized)
 
 
 @functools.cache
@@ -87,7 +87,7 @@ def _log_cannot_help(level: int) -> None:
 
 
 def _log_totals() -> None:
-    """Logs what the last step of each tag came to, where that has changed.
+    """Logs the totals of each tag's last step, if they have changed.
 
     At DEBUG: programs that log at INFO show progress, and varying shapes change it in each step.
     """

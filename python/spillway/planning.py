@@ -141,30 +141,41 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.4g} ms"
 
 
-def explain(tag: str = "budget", device: Any = None, points: int = 13) -> Explanation | None:
+def explain(tag: str | None = None, device: Any = None, points: int = 13) -> Explanation | None:
     """The plan of the last planned step of ``spillway.offload``, and the predicted cost of other budgets.
 
-    ``print(spillway.explain())`` shows both. Returns None if the tag has no plan yet, or if its recorded step
-    could not be timed. In a job of ``spillway run --budget`` the tag is ``"job"``.
+    ``print(spillway.explain())`` shows both. Returns None if there is no plan yet, or if the recorded step
+    could not be timed.
 
     Args:
-        tag: the tag of the region.
+        tag: the tag of the region; in a job with ``--budget`` it is ``"job"``. Default: the only
+            tag that has a plan.
         device: which GPU; default: the current one.
         points: number of budgets, equally spaced from the smallest feasible one to the memory that the step
             needs with everything kept.
 
     Raises:
-        ValueError: the GPU does not exist, or `points` is not from 2 to 1000.
+        ValueError: the GPU does not exist, `points` is not from 2 to 1000, or several tags have plans and
+            none is given.
     """
     if isinstance(points, bool) or not isinstance(points, int) or not 2 <= points <= 1000:
         raise ValueError(f"points must be an integer from 2 to 1000, not {points!r}")
     index = device_index(device)
-    found = glue().explain(tag, index, points)
+    tags = glue().stats()["tags"] if tag is None else (tag,)
+    plans = [plan for each in tags if (plan := _explain(each, index, points)) is not None]
+    if len(plans) > 1:
+        names = ", ".join(repr(each.tag) for each in plans)
+        raise ValueError(f"tag None: several tags have plans: {names}. Pass one of them.")
+    return plans[0] if plans else None
+
+
+def _explain(tag: str, device: int, points: int) -> Explanation | None:
+    found = glue().explain(tag, device, points)
     if found is None:
         return None
     return Explanation(
         tag,
-        index,
+        device,
         PlanPoint(**found["chosen"]),
         tuple(PlanPoint(**point) for point in found["curve"]),
         found["storages"],

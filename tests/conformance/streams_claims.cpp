@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams, events, host functions and what orders them, after cuda.h's comments (CUDA 13.0) and
-// the notes on stream synchronisation of its reference manual.
+// the notes on stream synchronization of its reference manual.
 #include "tests/conformance/claims.h"
 
 CONFORMANCE(Streams);

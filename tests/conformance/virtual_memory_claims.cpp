@@ -104,7 +104,7 @@ TEST_P(VirtualMemory, PartOfAMappingCannotBeUnmapped) {
   ANSWERS(cu->MemAddressFree(at, 2 * kChunk), CUDA_SUCCESS);
 }
 
-TEST_P(VirtualMemory, NeighbouringMappingsCanBeUnmappedInOneCall) {
+TEST_P(VirtualMemory, NeighboringMappingsCanBeUnmappedInOneCall) {
   const CUdeviceptr at = reserved(2 * kChunk);
   for (std::size_t i = 0; i < 2; ++i) {
     const CUmemGenericAllocationHandle handle = created(kChunk);

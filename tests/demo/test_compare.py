@@ -52,7 +52,7 @@ def test_gradients_count_where_losses_are_equal() -> None:
     assert not different["grads_equal_plain"]
 
 
-def test_synchronisations_are_those_beyond_plain() -> None:
+def test_synchronizations_are_those_beyond_plain() -> None:
     assert variant(result(1.0, syncs=9))["steady_host_syncs"] == 2
 
 

@@ -77,7 +77,7 @@ def test_times_of_compiled_code_are_summed_up_apart() -> None:
     said = ledger.summary({"date": "today", "versions": {"torch": "2"}, "predictions": found})
 
     assert "of eager programs 10.0 % (1 published row), " in said
-    assert "of compiled ones, whose kernels are modelled, 2.0 % (2 published rows)." in said
+    assert "of compiled ones, whose kernels are modeled, 2.0 % (2 published rows)." in said
 
 
 def test_program_that_fails_is_named_with_its_last_lines() -> None:

@@ -131,7 +131,7 @@ def test_with_a_number_of_steps_a_budget_settles_first(tmp_path: Path) -> None:
     assert document["runs"][1]["processes"][0]["copied_per_step"]["to_host_bytes"] == 0
 
 
-def test_a_missed_budget_is_said_to_be_that(tmp_path: Path) -> None:
+def test_a_missed_budget_is_reported_as_such(tmp_path: Path) -> None:
     result = run_dry("--compare", "plain,budget=200MiB", JOB_STEPS="6")
     assert result.returncode == 1
     assert "budget=200MiB: does not stay within its budget: budget 200.0 MiB " in result.stderr
@@ -153,7 +153,7 @@ def test_an_alternative_that_fails_says_why() -> None:
 
 
 def test_the_table_has_that_note_too_where_code_was_compiled(tmp_path: Path) -> None:
-    said = "such a time is no prediction of compiled code"
+    said = "the step time does not predict torch.compile's speed"
     tables = [
         asked(tmp_path, "--compare", "plain", JOB_COMPILED=compiled, JOB_STEPS="1")[2]
         for compiled in ("1", "")

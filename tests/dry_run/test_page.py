@@ -57,7 +57,7 @@ def test_the_page_notes_that_compiled_code_s_time_is_no_prediction(
     tmp_path: Path, answered: tuple[dict[str, Any], str, str]
 ) -> None:
     document, _, page = asked(tmp_path, JOB_COMPILED="1", JOB_STEPS="2")
-    said = "such a time is no prediction of compiled code"
+    said = "the step time does not predict torch.compile's speed"
     assert document["runs"][0]["processes"][0]["compiled"] is True
     assert said in " ".join(page.split())
     document, _, page = answered
@@ -111,7 +111,7 @@ def test_the_page_is_on_stderr_and_the_program_s_output_is_its_own(
     for said in (
         "allocated at the peak",
         "fits    yes",
-        f"step    {step:.1f} ms modelled (median of 3 after the first); {8e3 / step:.4g} samples a second",
+        f"step    {step:.1f} ms modeled (median of 3 after the first); {8e3 / step:.4g} samples a second",
         "optimizer states",
         "linear at job.py:",
         "Times are modeled, and not compared with hardware.",

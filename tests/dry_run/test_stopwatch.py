@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program measures itself in a dry run, by its stopwatch and by PyTorch's profiler: modelled time."""
+"""What a program measures itself in a dry run, by its stopwatch and by PyTorch's profiler: modeled time."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def printed(program: str) -> tuple[Any, str]:
     return json.loads(result.stdout), result.stderr
 
 
-def test_a_stopwatch_reads_the_modelled_time() -> None:
+def test_a_stopwatch_reads_the_modeled_time() -> None:
     found, _ = printed(STOPWATCH)
     assert found["events"] >= 100 * PRODUCT
     for name in ("perf_counter", "time", "perf_counter_ns"):
@@ -106,15 +106,15 @@ def test_a_stopwatch_reads_the_modelled_time() -> None:
 
 
 def test_it_shows_the_same_in_each_run() -> None:
-    modelled = ("perf_counter", "events")
+    modeled = ("perf_counter", "events")
     first, second = printed(STOPWATCH)[0], printed(STOPWATCH)[0]
-    assert [round(first[name], 9) for name in modelled] == [round(second[name], 9) for name in modelled]
+    assert [round(first[name], 9) for name in modeled] == [round(second[name], 9) for name in modeled]
 
 
 @pytest.mark.parametrize(
     "activities", ["ProfilerActivity.CPU, ProfilerActivity.CUDA", "ProfilerActivity.CUDA"]
 )
-def test_the_profiler_has_operators_modelled_times(activities: str) -> None:
+def test_the_profiler_has_operators_modeled_times(activities: str) -> None:
     (count, total, own), errors = printed(PROFILER.replace("ACTIVITIES", activities))
     assert count == 3
     assert 3 * PRODUCT <= own <= total <= 3 * (PRODUCT + 20 * READING)

@@ -113,6 +113,8 @@ def test_a_budget_that_has_not_settled_has_no_time_and_says_why() -> None:
     assert words.unsettled(process).startswith(
         "not known: the budget's first steps are recorded, and of 3 steps"
     )
+    assert words.unsettled(process).endswith(" plan. Let the program take more steps")
+    assert words.unsettled(process, failed=True).endswith(" plan")
 
 
 def test_a_missed_budget_is_the_reason_that_a_program_does_not_fit() -> None:

@@ -149,7 +149,7 @@ TEST_F(OrderCheckerTest, ReusingAHostSlotBehindItsLastReaderIsSilent) {
   EXPECT_EQ(reports().size(), 0U);
 }
 
-TEST_F(OrderCheckerTest, NeighbouringBytesAreNotTheSameBytes) {
+TEST_F(OrderCheckerTest, NeighboringBytesAreNotTheSameBytes) {
   ASSERT_EQ(cudaMemsetAsync(block_.at(), 1, 100, in_), cudaSuccess);
   ASSERT_EQ(cudaMemsetAsync(block_.at() + 100, 2, 100, out_), cudaSuccess);
 
@@ -249,7 +249,7 @@ TEST_F(OrderCheckerTest, AHostReadBeforeTheCopyIsKnownToBeDoneIsReported) {
   EXPECT_NE(reports()[0].find("\"aten::sum\" on the host"), std::string::npos);
 }
 
-TEST_F(OrderCheckerTest, AHostReadAfterASynchroniseIsSilent) {
+TEST_F(OrderCheckerTest, AHostReadAfterASynchronizeIsSilent) {
   copy(target_.at(), block_.at(), kBytes, out_);
   ASSERT_EQ(cudaStreamSynchronize(out_), cudaSuccess);
   spillway_emulator_host_access(target_.at(), kBytes, 0, "aten::sum");
@@ -294,7 +294,7 @@ TEST_F(OrderCheckerTest, UnmappingIsNoBarrierForWorkThatTheHostDoesNotKnowToBeDo
   EXPECT_NE(reports()[0].find("\"cuMemUnmap\" on the host"), std::string::npos);
 }
 
-TEST_F(OrderCheckerTest, UnmappingAfterASynchroniseIsSilent) {
+TEST_F(OrderCheckerTest, UnmappingAfterASynchronizeIsSilent) {
   const CUdeviceptr at = map_unit();
   operation(in_, reinterpret_cast<const void*>(at), true, "aten::mul");
   ASSERT_EQ(cudaStreamSynchronize(in_), cudaSuccess);

@@ -276,7 +276,7 @@ TEST_F(ScheduleTest, ElapsedTimeNeedsTimedEventsAndNeverRunsBackwards) {
             cudaErrorInvalidResourceHandle);
 }
 
-TEST_F(ScheduleTest, TwoStreamsThatWaitForEachOtherInTurnComeToAnEnd) {
+TEST_F(ScheduleTest, TwoStreamsThatWaitForEachOtherInTurnEnd) {
   const LockedBytes source(kBytes, 9);
   const DeviceBytes block(kBytes);
   cudaStream_t one = make_stream();

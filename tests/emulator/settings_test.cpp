@@ -253,7 +253,7 @@ TEST(SettingsTest, WithoutTheSwitchTheLibraryRefuses) {
   EXPECT_NE(written.find("ready 0"), std::string::npos);
 }
 
-TEST(SettingsTest, TheDriverSaysThatItIsNotInitialisedToo) {
+TEST(SettingsTest, TheDriverSaysThatItIsNotInitializedToo) {
   const std::string written = in_process({{"SPILLWAY_EMULATE_CHECK", "yes"}}, [] {
     using Init = CUresult (*)(unsigned);
     const auto init = reinterpret_cast<Init>(spillway_emulator_proc_address("cuInit", 2000));
@@ -263,7 +263,7 @@ TEST(SettingsTest, TheDriverSaysThatItIsNotInitialisedToo) {
   EXPECT_NE(written.find("init 3"), std::string::npos) << written;
 }
 
-TEST(SettingsTest, AForkedChildIsNotInitialisedAndDoesNotHang) {
+TEST(SettingsTest, AForkedChildIsNotInitializedAndDoesNotHang) {
   const std::string written = in_process({}, [] {
     ask();
     if (fork() == 0) {

@@ -31,7 +31,7 @@ class Layer(nn.Module):
 
 
 def rotated(x, cos, sin):
-    """Pairs of neighbours turned by the angle of their place; x is (batch, length, heads, size)."""
+    """Pairs of neighbors turned by the angle of their place; x is (batch, length, heads, size)."""
     even, odd = x[..., ::2], x[..., 1::2]
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""With the virtual clock PyTorch's own events return modelled times, the same in every run."""
+"""With the virtual clock PyTorch's own events return modeled times, the same in every run."""
 
 import torch
 

@@ -119,13 +119,13 @@ def test_gradients_of_batch_norm_in_steps():
     w = random(3, seed=3)
     mean, invstd = statistics(x)
     wide = torch.batch_norm_backward_reduce(*cuda(grad, x, mean, invstd, w), True, True, True)
-    centred = x - mean[None, :, None]
-    sums = [grad.sum((0, 2)), (grad * centred).sum((0, 2))]
+    centered = x - mean[None, :, None]
+    sums = [grad.sum((0, 2)), (grad * centered).sum((0, 2))]
     same(wide, [*sums, sums[1] * invstd, sums[0]])
     count = torch.tensor([12, 8], dtype=torch.int32)
     there = torch.batch_norm_backward_elemt(*cuda(grad, x, mean, invstd, w), *wide[:2], count.cuda())
     slope, scale = sums[1] / 20 * invstd.square(), invstd * w
-    expected = (grad - (sums[0] / 20)[None, :, None] - centred * slope[None, :, None]) * scale[None, :, None]
+    expected = (grad - (sums[0] / 20)[None, :, None] - centered * slope[None, :, None]) * scale[None, :, None]
     same([there], [expected])
 
 

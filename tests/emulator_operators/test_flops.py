@@ -61,7 +61,7 @@ def attention():
     return {"attention": lambda: F.scaled_dot_product_attention(query, key, key)}
 
 
-def counted_and_modelled(kind):
+def counted_and_modeled(kind):
     found = {}
     for name, operation in globals()[kind]().items():
         with FlopCounterMode(display=False) as counter:
@@ -72,8 +72,8 @@ def counted_and_modelled(kind):
 
 @pytest.mark.parametrize("kind", ["convolutions", "products", "attention"])
 def test_operators_do_the_operations_that_pytorch_counts(elsewhere, kind):
-    for name, (counted, modelled) in elsewhere(counted_and_modelled, kind, **DRY).items():
-        assert modelled == pytest.approx(counted, rel=1e-3), name
+    for name, (counted, modeled) in elsewhere(counted_and_modeled, kind, **DRY).items():
+        assert modeled == pytest.approx(counted, rel=1e-3), name
         assert counted > 1e10, name
 
 

@@ -116,7 +116,7 @@ def everything(has_segments):
 
 @pytest.fixture(scope="module")
 def outcomes(elsewhere):
-    """What every case came to over an allocator, under the late schedule."""
+    """The result of every case over an allocator, under the late schedule."""
 
     @functools.cache
     def of(name):

@@ -17,7 +17,11 @@ print("went on")
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("SPILLWAY_EMULATE_SHEDULE", "late", "SPILLWAY_EMULATE_SHEDULE: unknown setting. Use one of "),
+        (
+            "SPILLWAY_EMULATE_SHEDULE",
+            "late",
+            "SPILLWAY_EMULATE_SHEDULE: unknown setting. The nearest name ",
+        ),
         ("SPILLWAY_EMULATE_MEMORY", "1KiB", "SPILLWAY_EMULATE_MEMORY=1KiB: expected at least 2MiB"),
     ],
 )

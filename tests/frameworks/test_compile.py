@@ -46,7 +46,7 @@ def compiled(python, options="", device="cuda", before=""):
     return done.stderr
 
 
-def test_the_substitution_is_said_once(python):
+def test_the_substitution_is_announced_once(python):
     said = compiled(python)
     assert said.startswith(SAID)
     assert said.count("\n") == 1

@@ -51,7 +51,7 @@ def fit_gpt(kind):
 
 @pytest.fixture(scope="module")
 def on_the_cpu(ranks):
-    """What a function's job comes to on the CPU."""
+    """The result of a function's job on the CPU."""
     return functools.cache(lambda function: ranks(2, function, "cpu"))
 
 
@@ -266,7 +266,7 @@ dist.destroy_process_group()
 """
 
 
-def test_the_substitution_of_nccl_is_said_once(python, tmp_path):
+def test_the_substitution_of_nccl_is_announced_once(python, tmp_path):
     done = python("-c", SCRIPT, STORE=str(tmp_path / "store"))
     said = [line for line in done.stderr.splitlines() if line.startswith("spillway-emulator: ")]
     assert done.returncode == 0

@@ -70,8 +70,8 @@ def by_formula(rank):
         sums.append(grad.sum((0, 2)))
         moments.append((grad * (data(other, 1) - wide(mean))).sum((0, 2)))
     slope = (moments[0] + moments[1]) / n * invstd.square()
-    centred = data(rank, 1) - wide(mean)
-    grad = data(rank, 2) - wide((sums[0] + sums[1]) / n) - centred * wide(slope)
+    centered = data(rank, 1) - wide(mean)
+    grad = data(rank, 2) - wide((sums[0] + sums[1]) / n) - centered * wide(slope)
     running = torch.zeros(CHANNELS) * (1 - MOMENTUM) + mean * MOMENTUM
     running_var = torch.ones(CHANNELS) * (1 - MOMENTUM) + squares / (n - 1) * MOMENTUM
     return [out, grad * wide(invstd * weight), moments[rank] * invstd, sums[rank], running, running_var]

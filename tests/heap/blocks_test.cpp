@@ -66,7 +66,7 @@ TEST_F(HeapBlocksTest, TheRestOfASplitBlockIsReused) {
   EXPECT_EQ(heap_->stats().reserved, 8_MiB);
 }
 
-TEST_F(HeapBlocksTest, ThreeFreedNeighboursServeOneBlockWithoutGrowth) {
+TEST_F(HeapBlocksTest, ThreeFreedNeighborsServeOneBlockWithoutGrowth) {
   const auto first = allocate(2_MiB);
   const auto second = allocate(4_MiB);
   const auto third = allocate(2_MiB);

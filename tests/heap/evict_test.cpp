@@ -149,7 +149,7 @@ TEST_F(HeapEvictTest, AFreedEvictedBlockLeavesTheMemoryItStillSharesFree) {
   EXPECT_EQ(heap_->find(second).size, 1_MiB);
 }
 
-TEST_F(HeapEvictTest, FreedEvictedNeighboursLeaveOneGap) {
+TEST_F(HeapEvictTest, FreedEvictedNeighborsLeaveOneGap) {
   const auto first = allocate(1_MiB);
   const auto second = allocate(1_MiB + 512_B);
   const auto third = allocate(2_MiB);

@@ -160,7 +160,7 @@ class HeapModelTest : public HeapTest {
     write(*block);
   }
 
-  /// A block overlaps neither neighbour, nor shares a granule with one of another pool.
+  /// A block overlaps neither neighbor, nor shares a granule with one of another pool.
   void expect_apart(Blocks::iterator block) {
     const auto apart = [](const Blocks::value_type& left, const Blocks::value_type& right) {
       if (left.first + left.second.size > right.first) return false;

@@ -72,7 +72,7 @@ TEST_F(OperatorSpanTest, LastsAsLongAsWhatItGaveTheStream) {
   const auto spans = taken();
   memory.free(block);
   ASSERT_EQ(spans.size(), 2U);
-  // The modelled link's speed: 10 GiB in a second.
+  // The modeled link's speed: 10 GiB in a second.
   EXPECT_GE(spans[0].end - spans[0].begin, 1'000'000'000U / 1024);
   EXPECT_LT(spans[1].end - spans[1].begin, 1'000'000'000U / 1024);
   EXPECT_GE(spans[1].begin, spans[0].end);

@@ -380,5 +380,5 @@ def test_a_setting_that_cannot_be_read_changes_nothing() -> None:
     assert python(body, SHIM, EMULATOR, SPILLWAY_PRELOAD="serve", **EMULATED) == "0 1 1"
 
 
-def test_the_library_is_where_it_is_said_to_be() -> None:
+def test_the_library_is_where_it_is_documented_to_be() -> None:
     assert SHIM.exists() and EMULATOR.exists() and (LIBRARIES / "libspillway.so").exists()

@@ -34,7 +34,7 @@ from torch.testing._internal.opinfo.core import SampleInput
 MOST_SAMPLES = 6
 OTHER_DTYPES = (torch.complex64, torch.int64, torch.bool)  # for what takes no floating-point numbers
 # Their results are whatever was in memory.
-UNINITIALISED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
+UNINITIALIZED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided")
 
 
 @dataclasses.dataclass
@@ -265,7 +265,7 @@ def compare_sample(outcome, op, there, here):
     results_there, error = run(lambda: op(there.input, *there.args, **there.kwargs))
     if error is not None:
         raise error
-    if op.name in UNINITIALISED:
+    if op.name in UNINITIALIZED:
         outcome.forwards += 1
         return
     for t in results_there:

@@ -46,6 +46,6 @@ def test_one_line_says_that_nothing_happens(
     assert said.count("\n") == 1
 
 
-def test_nothing_is_said_where_nothing_is_missing(tmp_path: Path) -> None:
+def test_nothing_is_printed_if_nothing_is_missing(tmp_path: Path) -> None:
     assert trained(tmp_path, "-I").stderr == ""
     assert trained(tmp_path, "-I", SPILLWAY_OFFLOAD_RATIO="0.5", SPILLWAY_DISABLE="1").stderr == ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`spillway bench` on the emulated GPU: what is modelled comes out as such, and mistakes are one line."""
+"""`spillway bench` on the emulated GPU: what is modeled comes out as such, and mistakes are one line."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def size(text: str) -> int:
     return int(text[:-3]) * UNITS[text[-3:]]
 
 
-def modelled(link: str, direction: str, size: int) -> float:
+def modeled(link: str, direction: str, size: int) -> float:
     """Seconds of one copy."""
     to_device, to_host, latency = LINKS[link]
     return latency + size / (to_device if direction == "to_device" else to_host)
@@ -79,7 +79,7 @@ def modelled(link: str, direction: str, size: int) -> float:
 
 @built
 @pytest.mark.parametrize("link", LINKS)
-def test_copies_take_what_the_modelled_link_takes(
+def test_copies_take_what_the_modeled_link_takes(
     link: str, measure: Callable[[str, str], list[Measured]]
 ) -> None:
     copies = [one for one in measure("copy", link) if one.family == "Copy"]
@@ -89,7 +89,7 @@ def test_copies_take_what_the_modelled_link_takes(
         if kind == "pageable" and size(length) < 2**22:
             continue  # the host waits for each of these, and its calls show beside a small copy
         seen.add((direction, kind))
-        assert one.median == pytest.approx(modelled(link, direction, size(length)), rel=0.02), one
+        assert one.median == pytest.approx(modeled(link, direction, size(length)), rel=0.02), one
     assert len(seen) == 6
 
 
@@ -101,7 +101,7 @@ def test_each_direction_keeps_its_speed_while_the_other_is_busy(
     duplex = {one.parameters: one for one in measure("copy", link) if one.family == "Duplex"}
     assert set(duplex) == {"to_device", "to_host"}
     for direction, one in duplex.items():
-        assert one.median == pytest.approx(modelled(link, direction, int(one.counters["bytes"])), rel=0.02)
+        assert one.median == pytest.approx(modeled(link, direction, int(one.counters["bytes"])), rel=0.02)
         assert one.counters["covered"] > 0.99
 
 
@@ -112,7 +112,7 @@ def test_a_piece_costs_the_link_its_latency(link: str, measure: Callable[[str, s
     assert len(pieces) >= 8
     for one in pieces:
         direction, length = one.parameters.split()
-        rate = size(length) / modelled(link, direction, size(length)) / 1e9
+        rate = size(length) / modeled(link, direction, size(length)) / 1e9
         assert one.counters["GB_per_s"] == pytest.approx(rate, rel=0.02), one
 
 
@@ -135,8 +135,8 @@ def test_copies_disappear_behind_kernels_where_nothing_slows_them_down(
 def test_kernels_take_what_the_model_says(measure: Callable[[str, str], list[Measured]]) -> None:
     for one in measure("overlap", "50/25"):
         work = max(one.counters["bytes"] / 4e12, one.counters["flops"] / 400e12)  # emulator/device/clock.h
-        modelled = one.counters["launches"] * (2e-6 + work) * 1e6
-        assert one.counters["kernel_us"] == pytest.approx(modelled, rel=0.02), one
+        modeled = one.counters["launches"] * (2e-6 + work) * 1e6
+        assert one.counters["kernel_us"] == pytest.approx(modeled, rel=0.02), one
 
 
 @built

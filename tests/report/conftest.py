@@ -18,7 +18,7 @@ sys.path.append(str(HERE.parent / "support"))
 from launched import spillway  # noqa: E402
 
 JOB = HERE / "job.py"
-# A modelled link so slow that not all copies hide, and the same times in every run.
+# A modeled link so slow that not all copies hide, and the same times in every run.
 CLOCK = ("--clock", "virtual", "--link-h2d", "1GiB", "--link-d2h", "1GiB")
 
 

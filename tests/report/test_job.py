@@ -89,7 +89,7 @@ def test_the_page_counts_offloaded_and_resident_storages(job, words):
 
 
 def test_the_page_says_that_it_is_the_emulated_gpu(words):
-    assert "Figures of the emulated GPU" in words
+    assert "This run used the emulated GPU" in words
     assert "This run is unfinished" not in words
 
 

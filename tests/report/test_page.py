@@ -79,12 +79,12 @@ def test_the_files_are_the_user_s_alone(page):
 
 
 def test_it_says_that_figures_are_emulated_and_that_a_run_is_unfinished(page, tmp_path):
-    assert "Figures of the emulated GPU" in page.read_text()
+    assert "This run used the emulated GPU" in page.read_text()
     assert "This run is unfinished" not in page.read_text()
     other = tmp_path / "other"
     synthetic.write(other / "7-1.spillway", done=False, emulated=False, clock="device")
     write(read(other), other / "report.html")
-    assert "Figures of the emulated GPU" not in (other / "report.html").read_text()
+    assert "This run used the emulated GPU" not in (other / "report.html").read_text()
     assert "This run is unfinished" in (other / "report.html").read_text()
 
 

@@ -84,7 +84,7 @@ def pytest_collection_finish(session):
 
 @cache
 def outcomes(allocator, part, schedule):
-    """What the cases that were asked for, or a part of them, came to under these settings, in one process."""
+    """The results of the requested cases, or a part of them, under these settings, in one process."""
     settings = {"SPILLWAY_EMULATE_SCHEDULE": schedule, "SPILLWAY_EMULATE_CHECK": "1"} if EMULATED else {}
     names = wanted[allocator, part, schedule]
     return run(f"import cases; report(cases.run({allocator!r}, {names!r}))", **settings)

@@ -27,7 +27,7 @@ NAMES = (*SCHEDULES, "DistributedDataParallel")
 
 
 class Stage(pipelining.PipelineStage):
-    """Says hello to other ranks only: where neighbours share a rank it would to itself, which gloo cannot."""
+    """Says hello to other ranks only: where neighbors share a rank it would to itself, which gloo cannot."""
 
     def _get_init_p2p_neighbors_ops(self):
         return [op for op in super()._get_init_p2p_neighbors_ops() if op.group_peer != self.group_rank]
@@ -50,7 +50,7 @@ def pipeline(name, rank, micro, checkpointed):
     """Gradients of this rank's stages after three steps."""
     count = SCHEDULES[name]
     numbers = [rank + RANKS * each for each in range(count)]
-    if name == "ZBVZeroBubble":  # there and back again: the last rank has two neighbours
+    if name == "ZBVZeroBubble":  # there and back again: the last rank has two neighbors
         numbers = [rank, 2 * RANKS - 1 - rank]
     parts = [part(number, checkpointed) for number in numbers]
     stages = [

@@ -61,6 +61,37 @@ def test_a_program_may_end_right_after_it_has_caught_a_budget_error(program):
         assert program(ENDING) > 0  # and its exit status is 0
 
 
+IN_A_JOB = """
+import contextlib
+import spillway
+from cases.budgets import step
+
+def found():
+    plan = spillway.explain()
+    return plan and plan.tag
+
+tags = [found()]
+for _ in range(4):
+    step(contextlib.nullcontext())
+    spillway.step()
+tags.append(found())
+for _ in range(4):
+    step(spillway.offload(budget="1GiB", tag="mine"))
+    spillway.step()
+try:
+    tags.append(found())
+except ValueError as error:
+    tags.append(str(error))
+report(tags)
+"""
+
+
+def test_the_only_plan_is_explained_by_default(program):
+    none, only, several = program(IN_A_JOB, fresh=True, SPILLWAY_BUDGET="1GiB")
+    assert (none, only) == (None, "job")
+    assert "'job', 'mine'" in several, several
+
+
 ON_TWO_DEVICES = """
 import spillway, torch
 spillway.use_allocator()

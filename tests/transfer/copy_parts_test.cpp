@@ -32,7 +32,7 @@ class CopyPartsTest : public HeapTest {
     HeapTest::TearDown();
   }
 
-  /// A slot whose bytes are all different from those of its neighbours.
+  /// A slot whose bytes are all different from those of its neighbors.
   HostSlot& slot(Bytes size, int value) {
     slots_.push_back(arena_->take(size).value());
     fill(slots_.back(), value);

@@ -65,7 +65,7 @@ TEST_F(FreeRangesTest, NothingIsTakenWhereNothingIsLargeEnough) {
   EXPECT_EQ(take(192_B), kNone);
 }
 
-TEST_F(FreeRangesTest, NeighboursOnBothSidesMerge) {
+TEST_F(FreeRangesTest, NeighborsOnBothSidesMerge) {
   ranges_.add(at(0), 128_B, at(0), {});
   ranges_.add(at(256), 128_B, at(0), {});
   ranges_.add(at(128), 128_B, at(0), {});

@@ -363,7 +363,8 @@ Status use_allocator() {
     return SPILLWAY_ERROR(Code::kNotReady,
                           "CUDA has already started with the allocator '" + now->name() +
                               "'. Call spillway.use_allocator() before anything touches the GPU; "
-                              "`spillway run` does not call it for the program.");
+                              "`spillway run` selects Spillway's allocator only with a memory "
+                              "option such as --budget.");
   }
   SPILLWAY_RETURN_IF_ERROR(RuntimeOptions::from_environment().status());
   ccc::allocator.store(&ours);

@@ -110,8 +110,7 @@ Status set_process_region(const RegionOptions& options) {
   Runtime& runtime = Runtime::instance();
   SPILLWAY_RETURN_IF_ERROR(runtime.step().enter_region(options.tag, options.ratio, options.budget));
   if (!options.budget)
-    runtime.step().offload_where_it_helps(
-        options.tag);  // a budget's plan keeps as much as possible
+    runtime.step().offload_if_it_helps(options.tag);  // a budget's plan keeps as much as possible
   runtime.step().leave_region(
       options.tag);  // known from now on, but not open: steps end without it
   const auto* const region =

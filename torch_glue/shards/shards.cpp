@@ -97,7 +97,7 @@ class OffloadedShards::SavedWeight final : public torch::autograd::SavedVariable
       return tensor;
     }
     version_.check(layout_.sizes());
-    c10::Storage storage = shards_->load_with_neighbour(part_);
+    c10::Storage storage = shards_->load_with_neighbor(part_);
     if (cast_) storage = cast_->again(std::move(storage));
     return layout_.over(std::move(storage), version_.counter());
   }
@@ -230,7 +230,7 @@ void OffloadedShards::run(std::size_t part, const std::function<void()>& functio
   const bool outermost = !running_[part];
   std::optional<WeightCasts> casts;
   if (outermost) {
-    running_[part] = load_with_neighbour(part);
+    running_[part] = load_with_neighbor(part);
     shards_[part]->put_on(running_[part], *gradients_);
     if (at::autocast::is_autocast_enabled(at::kCUDA)) watch_casts(part, casts);
   }
@@ -263,7 +263,7 @@ void OffloadedShards::watch_casts(std::size_t part, std::optional<WeightCasts>& 
                 });
 }
 
-c10::Storage OffloadedShards::load_with_neighbour(std::size_t part) {
+c10::Storage OffloadedShards::load_with_neighbor(std::size_t part) {
   const Lock lock(mutex_);
   Slot& slot = slot_of(part, CopyPriority::kDemand);
   settle(slot);

@@ -85,7 +85,7 @@ class OffloadedShards : public std::enable_shared_from_this<OffloadedShards> {
 
   /// Tracks casts of the weights of a running part on this thread, during the lifetime of `casts`.
   void watch_casts(std::size_t part, std::optional<WeightCasts>& casts);
-  c10::Storage load_with_neighbour(std::size_t part);
+  c10::Storage load_with_neighbor(std::size_t part);
   void wait_at_the_end_of_the_pass() SPILLWAY_REQUIRES(mutex_);
   Slot& slot_of(std::size_t part, CopyPriority priority) SPILLWAY_REQUIRES(mutex_);
   Slot& free_slot() SPILLWAY_REQUIRES(mutex_);

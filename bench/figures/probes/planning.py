@@ -77,8 +77,8 @@ class Step:
         return self.net(self.x).sum()
 
     def kept_by_blocks(self) -> int:
-        """Bytes that the blocks keep for the backward pass, each storage once. What the last norm and the
-        loss keep the turn needs whatever becomes of the rest, as it needs their gradients."""
+        """Bytes that the blocks keep for the backward pass, each storage once. Excludes what the last norm
+        and the loss keep: with any plan these are allocated at the forward-backward boundary."""
         x = self.x
         with spillway.CPUOffload(0, tag="kept"):  # a ratio of 0 keeps everything
             for block in self.net:

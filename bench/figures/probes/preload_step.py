@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How many calls the preload library sees in a training step of the demonstration, and how long a step
 takes on this device. Runs with the library preloaded. On the emulated GPU kernels are no calls: they count
-apart, and in a dry run the step's time is modelled."""
+apart, and in a dry run the step's time is modeled."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPU time per saved tensor (pack and unpack): Spillway's engine, empty Python hooks, other systems.
 
-Takes the allocator: `spillway` or `torch`. CPU time of the whole process, because backward passes run on
-a thread of their own. The variants take turns, each round begins with another one, and from each the time
-without hooks just before and after it is taken off. A turn is several steps, as jobs enter one manager in
-each of theirs; the first one is not counted: it finds memory and caches as another variant has left them.
+Takes the allocator: `spillway` or `torch`. Measures CPU time of the whole process, because autograd runs
+backward passes on another thread. Rounds run each variant once, and each begins with another variant. The
+time without hooks, measured just before and after a variant, is subtracted. A variant runs several steps in
+one manager, as jobs do. Its first step is not counted: memory and caches are those of the variant before.
 Python's collector runs between steps, not in them.
 """
 

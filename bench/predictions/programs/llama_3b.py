@@ -34,7 +34,7 @@ class Norm(nn.Module):
 
 
 class Turn(nn.Module):
-    """Rotates pairs of neighbours by the angle of their place, in float32; one table for all layers."""
+    """Rotates pairs of neighbors by the angle of their place, in float32; one table for all layers."""
 
     def __init__(self, longest: int = 131072) -> None:
         super().__init__()

@@ -114,9 +114,9 @@ void backward_elemt(c10::Stack& s, const Draws&) {
   const at::Tensor slope = s[6].toTensor() / count * invstd.square();
   const auto weight = optional_tensor(s[4]);
   const at::Tensor scale = weight ? invstd * wide(*weight) : invstd;
-  const at::Tensor centred = wide(input) - by_channel(s[2].toTensor(), input);
+  const at::Tensor centered = wide(input) - by_channel(s[2].toTensor(), input);
   const at::Tensor made =
-      (wide(s[0].toTensor()) - by_channel(mean_grad, input) - centred * by_channel(slope, input)) *
+      (wide(s[0].toTensor()) - by_channel(mean_grad, input) - centered * by_channel(slope, input)) *
       by_channel(scale, input);
   set_results(s, at::empty_like(input).copy_(made));
 }

@@ -18,6 +18,8 @@ _BARE = "--emulate="
 class Command(help.Command):
     """A command whose `--emulate` takes the next word where that is a profile."""
 
+    groups_of_run = options.OF_JOBS
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, self._with_profile(list(args), ctx))
 

@@ -20,6 +20,8 @@ _IN_COMMAND = "spillway.in_command"  # in a context's meta: -- was given
 class Command(help.Command):
     """Parses `profile` and the options before the first --, and takes what follows as `command`."""
 
+    groups_of_run = options.OF_JOBS
+
     def __init__(self, *arguments: Any, **values: Any) -> None:
         super().__init__(*arguments, usage="[PROFILE] [options] -- COMMAND...", **values)
 

@@ -18,9 +18,18 @@ class Option(click.Option):
         super().__init__(*arguments, **values)
         self.group = group
 
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Fails for `--option -- COMMAND`, whose `--` click takes for the value."""
+        if value == "--" or (isinstance(value, tuple) and "--" in value):
+            raise click.BadOptionUsage(self.opts[0], f"Option {self.opts[0]!r} requires an argument.", ctx)
+        return super().type_cast_value(ctx, value)
+
 
 class Command(click.Command):
     """A command whose help lists its options by group. `usage` is what follows the command's name."""
+
+    #: Groups of options that the help of `run` lists; this command's help refers to them in one line.
+    groups_of_run: frozenset[str] = frozenset()
 
     def __init__(self, *arguments: Any, usage: str | None = None, **values: Any) -> None:
         super().__init__(*arguments, **values)
@@ -31,7 +40,10 @@ class Command(click.Command):
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             if text := self.instead_of(error.option_name):
-                raise click.UsageError(f"{error.option_name}: {text}", ctx) from None
+                raise click.ClickException(f"{error.option_name}: {text}") from None
+            raise
+        except click.BadOptionUsage as error:  # click's parser does not set the context
+            error.ctx = error.ctx or ctx
             raise
 
     def instead_of(self, option: str) -> str | None:
@@ -43,16 +55,26 @@ class Command(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows: dict[str, list[tuple[str, str]]] = {}
+        refers_to_run = False
         for param in self.get_params(ctx):
             # A reader of this page knows --help.
             if not isinstance(param, click.Option) or set(param.opts) & set(ctx.help_option_names):
                 continue
-            if (row := param.get_help_record(ctx)) is not None:
-                rows.setdefault(getattr(param, "group", _OTHER), []).append(row)
-        width = max((len(term) for group in rows.values() for term, _ in group), default=0)
-        for heading, group in rows.items():
+            group = getattr(param, "group", _OTHER)
+            if group in self.groups_of_run:
+                refers_to_run = True
+            elif (row := param.get_help_record(ctx)) is not None:
+                rows.setdefault(group, []).append(row)
+        width = max((len(term) for each in rows.values() for term, _ in each), default=0)
+        for heading, listed in rows.items():
             with formatter.section(heading):
-                formatter.write_dl([(term.ljust(width), text) for term, text in group])
+                formatter.write_dl([(term.ljust(width), text) for term, text in listed])
+        if refers_to_run:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(
+                    "All options of spillway run, such as --budget (see spillway run --help)."
+                )
 
 
 def option_names(command: click.Command) -> set[str]:

@@ -16,6 +16,7 @@ from spillway.settings import JOB, SETTINGS, Setting
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 EMULATED = tuple(each.option for each in SETTINGS if "emulate" in each.commands)
+OF_JOBS = frozenset(each.group for each in JOB)  # headings of the help
 DRY_RUN = tuple(each.option for each in SETTINGS if "dry-run" in each.commands)
 
 

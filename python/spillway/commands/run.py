@@ -27,7 +27,7 @@ class _Command(Command):
 
         for name, command in (("emulate", emulate.emulate), ("dry-run", dry_run.dry_run)):
             if option in {*option_names(command), *_FORMER[name]}:
-                return f"is not an option of run. Use spillway {name}."
+                return f"is not an option of run. Use spillway {name} (see spillway {name} --help)."
         return None
 
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dry runs: whether a program fits, who holds the memory, how long a step is modelled to take."""
+"""Dry runs: whether a program fits, who holds the memory, how long a step is modeled to take."""

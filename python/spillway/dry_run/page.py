@@ -53,7 +53,7 @@ def _held(device: dict[str, Any]) -> Table:
 
 def _largest(device: dict[str, Any]) -> Table:
     table = _table(
-        "  The largest, by what made them:", bytes="right", blocks="right", what="left", made_by="left"
+        "  Largest blocks, by operator:", bytes="right", blocks="right", what="left", made_by="left"
     )
     largest = device["largest_at_peak"]
     for each, maker in zip(largest, words.makers(largest), strict=True):

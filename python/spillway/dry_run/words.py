@@ -30,8 +30,8 @@ NOT_COMPARED = (
 )
 
 COMPILED = (
-    "what torch.compile makes is modelled, as one kernel for all that inductor fuses: such a time is no "
-    "prediction of compiled code"
+    "compiled code is modeled with one kernel for each fusion of inductor; the step time does not predict "
+    "torch.compile's speed"
 )
 
 _PINNED_SHOWN = 1 << 20  # bytes; a little of it every program has
@@ -50,7 +50,7 @@ def title(process: dict[str, Any], device: dict[str, Any], profile: str, several
 def facts(
     process: dict[str, Any], device: dict[str, Any], samples: float | None, failed: bool = False
 ) -> list[tuple[str, str]]:
-    """By what they are about. `failed`: the program has not come to a good end."""
+    """Subject and text of each. `failed`: the program has failed."""
     reserved = device["peak_reserved_bytes"]
     found = [
         (
@@ -59,7 +59,7 @@ def facts(
             f"{percent(reserved / device['capacity_bytes'])} of the GPU's memory",
         ),
         ("fits", _fits(process, device, failed)),
-        ("step", _step(process, samples)),
+        ("step", _step(process, samples, failed)),
     ]
     if process.get("compiled"):
         found.append(("compile", COMPILED))
@@ -97,28 +97,29 @@ def _fits(process: dict[str, Any], device: dict[str, Any], failed: bool) -> str:
     )
 
 
-def _step(process: dict[str, Any], samples: float | None) -> str:
+def _step(process: dict[str, Any], samples: float | None, failed: bool) -> str:
     steps = process["steps"]
     if not steps["count"]:
         return "no optimizer ended a step"
     step = steps["median_ms"]
     if step is None:
-        return unsettled(process)
+        return unsettled(process, failed)
     measured = steps.get("measured", steps["count"] - 1)
     of = "the first and only one"
     if steps["count"] > 1:
         after = "the first" if measured == steps["count"] - 1 else "its plan had settled"
         of = f"median of {measured} after {after}"
     rate = f"; {samples / step * 1e3:.4g} samples a second" if samples and step else ""
-    return f"{milliseconds(step)} modelled ({of}){rate}"
+    return f"{milliseconds(step)} modeled ({of}){rate}"
 
 
-def unsettled(process: dict[str, Any]) -> str:
-    """Why a process that took steps has no time of a step."""
+def unsettled(process: dict[str, Any], failed: bool = False) -> str:
+    """Why a process that took steps has no time of a step. More steps are no remedy if the program failed."""
     taken = count(process["steps"]["count"], "step")
+    advice = "" if failed else ". Let the program take more steps"
     return (
         f"not known: the budget's first steps are recorded, and of {taken} no two in a row followed the same "
-        "plan. Let the program take more"
+        f"plan{advice}"
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts as SVG, drawn here so that a page needs nothing else. Colours are the page's, by class."""
+"""Charts as SVG, drawn here so that a page needs nothing else. Colors are the page's, by class."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from spillway.report.digest import Digest, Step
 from spillway.report.memory import Usage
 from spillway.report.sizes import size, span
 
-__all__ = ["MOST_COLOURS", "memory_chart", "step_chart"]
+__all__ = ["MOST_COLORS", "memory_chart", "step_chart"]
 
 WIDTH, LEFT, RIGHT, TOP = 960, 76, 16, 14
-MOST_COLOURS = 8
+MOST_COLORS = 8
 
 
 def families_of(usage: Usage) -> list[str]:
-    """Those with the largest peaks first; what has no colour of its own is drawn as "others"."""
+    """Those with the largest peaks first; what has no color of its own is drawn as "others"."""
     peaks: dict[str, int] = {}
     for _, _, _, families in usage.samples:
         for name, count in families.items():
             peaks[name] = max(peaks.get(name, 0), count)
-    return sorted(peaks, key=lambda name: (-peaks[name], name))[: MOST_COLOURS - 1]
+    return sorted(peaks, key=lambda name: (-peaks[name], name))[: MOST_COLORS - 1]
 
 
 def memory_chart(each: Digest, usage: Usage) -> str:
@@ -87,7 +87,7 @@ def memory_chart(each: Digest, usage: Usage) -> str:
 
 
 def legend(usage: Usage) -> list[tuple[str, str]]:
-    """Class and name of each colour of `memory_chart`."""
+    """Class and name of each color of `memory_chart`."""
     drawn = families_of(usage)
     names = {name for sample in usage.samples for name in sample[3]}
     rows = [(f"fill{place}", name) for place, name in enumerate(drawn)]

@@ -19,7 +19,7 @@ class Clock:
     """The host runs ahead of the device: what it submitted at some moment happens later there. Places that
     were marked on the computing streams are known in both times; what lies between two is put between them.
     Before the first and after the last one time passes as on the host, but for at most a twentieth of what
-    lies between: a modelled clock does not run beside the host's.
+    lies between: a modeled clock does not run beside the host's.
     """
 
     def __init__(self, log: RunLog) -> None:

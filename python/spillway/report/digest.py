@@ -18,7 +18,7 @@ REASONS = {
     "parameter": "parameters and their views: on the device anyway",
     "referenced_elsewhere": "something else keeps them: nothing would be gained",
     "not_on_device": "not on a GPU",
-    "not_strided": "sparse, quantised or nested",
+    "not_strided": "sparse, quantized or nested",
     "subclass": "tensors of a Python subclass",
     "tiny": "too small",
     "no_host_memory": "no pinned host memory left",
@@ -69,10 +69,10 @@ class Digest:
 
     @property
     def times_of(self) -> str:
-        clock = self.log.about.get("clock")
+        """The clock that measured times."""
         if not self.log.emulated:
-            return "the GPU's own events"
-        return "the emulated GPU's modelled clock" if clock == "virtual" else "this machine's clock, no GPU's"
+            return "the GPU's events"
+        return "the virtual clock" if self.log.about.get("clock") == "virtual" else "this machine's CPU clock"
 
 
 def digest(log: RunLog) -> Digest:

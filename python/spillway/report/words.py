@@ -26,18 +26,18 @@ def notices(each: Digest) -> list[str]:
         found.append(_earlier(each.log.earlier_runs))
     if each.log.about.get("shape_only"):
         found.append(
-            "A dry run: nothing was computed; sizes are what a GPU would need, times are predicted by a "
-            "model of one, and not compared with hardware."
+            "This is a dry run: nothing was computed. Sizes are what a GPU would need. Times are modeled "
+            "and not compared with hardware."
         )
     elif each.log.emulated:
         found.append(
-            f"Figures of the emulated GPU: sizes are what a GPU would need, times are of {each.times_of} "
-            "and say nothing about a real one's speed."
+            "This run used the emulated GPU. Sizes are what a GPU would need. Times were measured on "
+            f"{each.times_of}; they do not predict a GPU."
         )
     if not each.log.complete:
         found.append(
-            "This run is unfinished: it is still going on, or has ended without the interpreter's ordinary "
-            "end. What it had written is shown."
+            "This run is unfinished: it is still running, or its process ended without a regular exit of the "
+            "interpreter. The report covers the events recorded so far."
         )
     if each.log.detailed_until is not None:
         found.append(

@@ -100,7 +100,7 @@ def _tags(reading: Reading, earlier: Reading | None) -> Table:
 
 
 def watch(look: Callable[[], list[Reading]], interval: float, console: Console) -> None:
-    """Until the processes have ended, which is said, or an interrupt. Off a terminal each look is printed."""
+    """Until an interrupt or the end of the processes. Off a terminal each look is printed."""
     before: list[Reading | None] = []
     with Live(console=console, auto_refresh=False) if console.is_terminal else nullcontext() as live:
         while True:

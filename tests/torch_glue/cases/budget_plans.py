@@ -242,7 +242,7 @@ def other_values_are_refused_by_name():
         ({"budget": float("nan")}, ValueError, "budget must be a share"),
         ({"budget": "150%"}, ValueError, "budget must be a share"),
         ({"budget": "much%"}, ValueError, "budget must be"),
-        ({"budget": "20GB"}, ValueError, "budget must be a size"),
+        ({"budget": "20XB"}, ValueError, 'such as "80%", or "auto", not '),
         ({"budget": "20"}, ValueError, '"20GiB"'),
         ({"budget": "1GiB", "plans": "/nowhere/plans.json"}, ValueError, "/nowhere"),
         ({"budget": True}, TypeError, "budget must be"),

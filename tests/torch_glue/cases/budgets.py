@@ -11,7 +11,7 @@ WIDTHS = (700, 1300, 300, 2100, 900, 500, 1700)
 
 
 def chain(x):
-    """Saves one tensor of each width, all alive until the backward pass has come to them."""
+    """Saves one tensor of each width, all allocated until the backward pass has used them."""
     weights = [torch.full((1, width), 1.01, device="cuda") for width in WIDTHS]
     for weight in weights:
         x = (x.mean(1, keepdim=True) * weight).sigmoid()

@@ -161,7 +161,7 @@ def a_list_of_parts_passes_several_arguments_on():
 
 
 @case
-def tensors_come_to_the_device_from_wherever_they_are():
+def tensors_are_copied_to_the_device_from_wherever_they_are():
     net, plain = spillway.OffloadModel(layers(), "cuda"), layers().cuda()
     on_host = batch().cpu().requires_grad_()
     on_device = batch().requires_grad_()

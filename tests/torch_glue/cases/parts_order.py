@@ -122,7 +122,7 @@ def micro_batches_of_several_passes_are_added_as_they_come():
 @case
 def passes_that_go_backward_in_another_order_than_forward_are_added_in_that():
     def run(net):
-        """The second of three passes is the last that autograd comes to: its thread begins to count."""
+        """The second of three passes is the last that autograd runs: its thread begins to count."""
         losses = [net(batch(1)).square().mean()]
         other = threading.Thread(target=lambda: losses.append(net(batch(2)).square().mean()))
         other.start()

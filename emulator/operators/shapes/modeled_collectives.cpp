@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emulator/operators/shapes/modelled_collectives.h"
+#include "emulator/operators/shapes/modeled_collectives.h"
 
 #include "emulator/operators/boxed_call.h"
 #include "emulator/operators/runtime.h"
@@ -77,11 +77,11 @@ c10::cuda::CUDAStream stream_of(const c10d::ProcessGroup& group, c10::DeviceInde
 }
 
 /// Keeps its tensors until it is waited for, as NCCL's work does.
-class Modelled final : public c10d::Work {
+class Modeled final : public c10d::Work {
  public:
-  Modelled(std::vector<at::Tensor> outputs,
-           std::vector<at::Tensor> all,
-           c10::cuda::CUDAStream stream)
+  Modeled(std::vector<at::Tensor> outputs,
+          std::vector<at::Tensor> all,
+          c10::cuda::CUDAStream stream)
       : outputs_(std::move(outputs)), kept_(std::move(all)) {
     const c10::StreamGuard guard(stream.unwrap());
     ended_.record(stream);
@@ -167,7 +167,7 @@ class Collective final : public c10::OperatorKernel {
     called.record(c10::cuda::getCurrentCUDAStream(device));
     called.block(stream);
     emulated_runtime().collective(stream.stream(), bytes);
-    return c10::make_intrusive<Modelled>(std::move(outputs), std::move(all), stream);
+    return c10::make_intrusive<Modeled>(std::move(outputs), std::move(all), stream);
   }
 
   const Traffic& traffic_;
@@ -176,8 +176,8 @@ class Collective final : public c10::OperatorKernel {
 
 }  // namespace
 
-std::optional<c10::KernelFunction> modelled_collective(const c10::OperatorHandle& op,
-                                                       std::optional<c10::KernelFunction> smaller) {
+std::optional<c10::KernelFunction> modeled_collective(const c10::OperatorHandle& op,
+                                                      std::optional<c10::KernelFunction> smaller) {
   for (const Traffic& traffic : kTraffic) {
     if (op.schema().name() != traffic.name) continue;
     return c10::KernelFunction::makeFromBoxedFunctor<Collective>(

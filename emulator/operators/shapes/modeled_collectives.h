@@ -15,7 +15,7 @@ namespace spillway::operators {
 /// PyTorch. None for names that are not collectives.
 ///
 /// Ranks do not wait for one another: each assumes that it is the slowest.
-std::optional<c10::KernelFunction> modelled_collective(const c10::OperatorHandle& op,
-                                                       std::optional<c10::KernelFunction> smaller);
+std::optional<c10::KernelFunction> modeled_collective(const c10::OperatorHandle& op,
+                                                      std::optional<c10::KernelFunction> smaller);
 
 }  // namespace spillway::operators
