@@ -201,7 +201,7 @@ TEST_F(HeapOrderTest, AnotherStreamThatUsedAPlannedBlockSeesTheOldBytes) {
     heap_->placement().end_step();
   }
   block_ = allocate(Bytes{kSize});
-  ASSERT_EQ(heap_->stats().plan_replayed, 1U);
+  ASSERT_EQ(heap_->stats().replayed_allocations, 1U);
   write(*old_);
   read_on_side();
   heap_->record_use(block_, side_);
