@@ -129,7 +129,7 @@ void BM_Step(benchmark::State& state) {
     step();
   for (auto _ : state)
     step();
-  state.counters["replayed"] = static_cast<double>(warm.heap().stats().plan_replayed) /
+  state.counters["replayed"] = static_cast<double>(warm.heap().stats().replayed_allocations) /
                                static_cast<double>(warm.heap().stats().allocations);
 }
 

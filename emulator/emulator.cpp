@@ -222,8 +222,8 @@ void spillway_emulator_tag(const char* tag) {
   emu::thread_state().tag = tag == nullptr ? nullptr : interned(tag);
 }
 
-void spillway_emulator_place(const char* place) {
-  emu::thread_state().place = place;
+void spillway_emulator_location(const char* location) {
+  emu::thread_state().location = location;
 }
 
 void spillway_emulator_pause_threads(int pause) {
@@ -336,12 +336,12 @@ uint64_t spillway_emulator_count(const char* what) {
   return what == nullptr ? 0 : emu::Counter::of(what);
 }
 
-const char* spillway_emulator_report(size_t index) {
+const char* spillway_emulator_race(size_t index) {
   return with_machine(static_cast<const char*>(nullptr),
-                      [&](emu::Machine& machine) { return machine.checker.report(index); });
+                      [&](emu::Machine& machine) { return machine.checker.race(index); });
 }
 
-void spillway_emulator_clear_reports() {
+void spillway_emulator_clear_races() {
   with_machine(0, [](emu::Machine& machine) {
     machine.checker.clear();
     return 0;

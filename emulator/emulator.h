@@ -82,12 +82,12 @@ void spillway_emulator_access_view(CUstream stream,
 void spillway_emulator_host_access(const void* at, size_t bytes, int write, const char* name);
 void spillway_emulator_host_access_view(const struct spillway_emulator_view* view,
                                         const char* name);
-/// Sets the calling thread's tag ("layer.3") until the next call; null for none. Reports name it
+/// Sets the calling thread's tag ("layer.3") until the next call; null for none. Races name it
 /// for each operation that the thread queues. Copied.
 void spillway_emulator_tag(const char* tag);
 /// Sets the calling thread's location in the program until the next call; null for none. Must
 /// outlive the process.
-void spillway_emulator_place(const char* place);
+void spillway_emulator_location(const char* location);
 /// 1: until the call with 0, locks and semaphores of the calling thread establish no order.
 void spillway_emulator_pause_threads(int pause);
 /// A kernel failed on the device: `error` (a CUresult) is sticky in the process. Calls that found
@@ -138,14 +138,14 @@ double spillway_emulator_busy_ms(int device, int work);
 uint64_t spillway_emulator_host_peak();
 
 /// Number of events since the process started. An API name ("cuMemCreate", "cudaMalloc"), or
-/// "host_syncs" (the host waited for the device), "unordered" (order-checker reports),
+/// "host_syncs" (the host waited for the device), "unordered" (races),
 /// "device_allocations" (physical memory created), "host_registrations", "kernels" (operators that
 /// cost a stream time). Also the bytes of copies between host and device: "bytes_to_device",
 /// "bytes_to_host". 0 for unknown names.
 uint64_t spillway_emulator_count(const char* what);
-/// The text of order-checker report `index`; null past the last kept one (1024 are kept).
-const char* spillway_emulator_report(size_t index);
-void spillway_emulator_clear_reports();
+/// The text of race `index`; null past the last kept one (1024 are kept).
+const char* spillway_emulator_race(size_t index);
+void spillway_emulator_clear_races();
 
 /// Bytes of physical memory in use on a device now, and at its peak since the last reset.
 uint64_t spillway_emulator_used(int device);

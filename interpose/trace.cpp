@@ -225,7 +225,7 @@ void trace_forget() {
   close_ours(to.number.exchange(-1));
 }
 
-Event* trace_make_room(ThreadCounters& counters) {
+Event* trace_flush_ring(ThreadCounters& counters) {
   drain(counters);
   Event* place = counters.ring.next();
   if (place == nullptr) counters.ring.lose();

@@ -24,13 +24,13 @@ void trace_forget();
 
 /// Writes a full ring to the file and returns the slot for the next event. Null if there is none;
 /// the event is lost.
-Event* trace_make_room(ThreadCounters& counters);
+Event* trace_flush_ring(ThreadCounters& counters);
 
 /// The slot for a thread's next event, to be written in place and then published; null as above.
 /// Not copied, because wide loads after narrow stores to the same bytes stall the processor.
-[[gnu::always_inline]] inline Event* trace_place(ThreadCounters& counters) {
-  Event* place = counters.ring.next();
-  return place != nullptr ? place : trace_make_room(counters);
+[[gnu::always_inline]] inline Event* trace_slot(ThreadCounters& counters) {
+  Event* slot = counters.ring.next();
+  return slot != nullptr ? slot : trace_flush_ring(counters);
 }
 
 /// Called when a thread ends: its counters may go to another thread next.

@@ -163,14 +163,14 @@ struct Wrapper<kEntry, Address, Bytes, Stream, Result(Arguments...)> {
     } else {
       counters->of(kEntry).add(bytes);
     }
-    if (Event* place = record ? trace_place(*counters) : nullptr; place != nullptr) {
-      place->ticks = when;
-      place->address = good || !Address::kReads ? Address::of(arguments) : 0;
-      place->bytes = bytes;
-      place->stream = good || !Stream::kReads ? stream_of(arguments) : 0;
-      place->entry = static_cast<std::uint16_t>(kEntry);
-      place->kind = static_cast<std::uint16_t>(kind_of(kEntry, arguments, good));
-      place->result = static_cast<std::int32_t>(result);
+    if (Event* slot = record ? trace_slot(*counters) : nullptr; slot != nullptr) {
+      slot->ticks = when;
+      slot->address = good || !Address::kReads ? Address::of(arguments) : 0;
+      slot->bytes = bytes;
+      slot->stream = good || !Stream::kReads ? stream_of(arguments) : 0;
+      slot->entry = static_cast<std::uint16_t>(kEntry);
+      slot->kind = static_cast<std::uint16_t>(kind_of(kEntry, arguments, good));
+      slot->result = static_cast<std::int32_t>(result);
       counters->ring.publish();
     }
     if constexpr (kKind == Kind::kCaptureBegin) {

@@ -115,7 +115,7 @@ HELPER = re.compile(
 )
 #: Functions that return a message or a part of one.
 TEXT = re.compile(
-    r"\bstd::string (?:\w+::)*(\w*(?:text|advice|why|detail|report|limit)\w*)\([^;{}]*\) (?:const )?\{"
+    r"\bstd::string (?:\w+::)*(\w*(?:text|advice|why|detail|describe|limit)\w*)\([^;{}]*\) (?:const )?\{"
 )
 LITERAL = r'"(?:[^"\\\n]|\\.)*"'
 

@@ -35,13 +35,13 @@ py::dict counts() {
 }
 
 py::object moment(const LifetimeRecord::Moment& moment) {
-  return py::dict("place"_a = moment.place, "time"_a = moment.time, "step"_a = moment.step);
+  return py::dict("event"_a = moment.event, "time"_a = moment.time, "step"_a = moment.step);
 }
 
 py::list records() {
   py::list all;
   for (const LifetimeRecord& record : LifetimeRecorder::instance().records()) {
-    const bool dead = record.death.place != 0;
+    const bool dead = record.death.event != 0;
     all.append(py::dict("block"_a = record.block,
                         "bytes"_a = record.bytes.count(),
                         "tag"_a = shown_tag(record.tag),

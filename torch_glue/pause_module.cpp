@@ -19,24 +19,24 @@ namespace {
 
 namespace py = pybind11;
 
-py::dict dict_of(const PauseReport& report) {
+py::dict dict_of(const PauseResult& result) {
   py::dict dict;
-  dict["blocks"] = report.blocks;
-  dict["bytes"] = report.bytes.count();
-  dict["copied_bytes"] = report.copied.count();
-  dict["released_bytes"] = report.released.count();
+  dict["blocks"] = result.blocks;
+  dict["bytes"] = result.bytes.count();
+  dict["copied_bytes"] = result.copied.count();
+  dict["released_bytes"] = result.released.count();
   return dict;
 }
 
 /// Runs `operation` without Python's lock: it waits for the device.
 template <typename Operation>
 py::dict without_lock(Operation operation) {
-  const auto report = [&] {
+  const auto result = [&] {
     const py::gil_scoped_release released;
     return operation();
   }();
-  raise(report.status());
-  return dict_of(report.value());
+  raise(result.status());
+  return dict_of(result.value());
 }
 
 /// A tag, verbatim, and a pool on this thread; must end on the thread that created it.

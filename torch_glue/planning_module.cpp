@@ -107,7 +107,7 @@ py::object as_dict(const std::optional<StepTimes>& times) {
   for (const StepTimes::Mark& mark : times->marks) {
     const bool known = mark.storage != StepTimes::kNoStorage;
     marks.append(py::make_tuple(
-        mark.place, mark.seconds, known ? std::optional(mark.storage) : std::nullopt, mark.used));
+        mark.event, mark.seconds, known ? std::optional(mark.storage) : std::nullopt, mark.used));
   }
   dict["marks"] = marks;
   dict["end"] = times->end;
@@ -150,8 +150,8 @@ py::dict as_dict(const KnownStep& step) {
 StepTimes times_of(const py::dict& dict) {
   StepTimes times;
   using Mark = std::tuple<std::size_t, double, std::optional<std::size_t>, bool>;
-  for (const auto& [place, seconds, storage, used] : dict["marks"].cast<std::vector<Mark>>())
-    times.marks.push_back({place, seconds, storage.value_or(StepTimes::kNoStorage), used});
+  for (const auto& [event, seconds, storage, used] : dict["marks"].cast<std::vector<Mark>>())
+    times.marks.push_back({event, seconds, storage.value_or(StepTimes::kNoStorage), used});
   times.end = dict["end"].cast<double>();
   times.boundary = dict["boundary"].cast<std::optional<std::size_t>>();
   times.saved = dict["saved"].cast<std::vector<std::size_t>>();

@@ -54,8 +54,8 @@ py::dict heap_dict(const HeapStats& heap) {
                   "out_of_memory"_a = heap.out_of_memory,
                   "bad_frees"_a = heap.bad_frees,
                   "over_budget"_a = heap.over_budget,
-                  "plan_replayed"_a = heap.plan_replayed,
-                  "plan_mismatches"_a = heap.plan_mismatches);
+                  "replayed_allocations"_a = heap.replayed_allocations,
+                  "replay_mismatches"_a = heap.replay_mismatches);
 }
 
 py::dict host_dict(const HostArenaStats& host) {
@@ -122,9 +122,9 @@ py::dict stats_dict() {
                            "device"_a = static_cast<int>(why.device));
   }
   return py::dict("steps"_a = stats.steps,
-                  "live_handles"_a = stats.live_handles,
+                  "saved_tensor_handles"_a = stats.saved_tensor_handles,
                   "allocator"_a = ccc::allocator.load()->name(),
-                  "ours"_a = serves_torch(),
+                  "uses_spillway"_a = serves_torch(),
                   "emulated"_a = !stats.devices.empty() && driver::emulated(),
                   "cannot_help"_a = cannot_help,
                   "driver"_a = py::dict("allocations"_a = stats.driver.allocations,

@@ -103,7 +103,7 @@ std::uint32_t enter_module(std::uint32_t role, const py::tuple& arguments, bool 
   return set_role(role);
 }
 
-void give_roles(const py::iterable& tensors, std::uint32_t role) {
+void set_roles(const py::iterable& tensors, std::uint32_t role) {
   for (const py::handle tensor : tensors) {
     if (THPVariable_Check(tensor.ptr()))
       set_tensor_role(THPVariable_Unpack(tensor.ptr()), TagId{role});
@@ -170,11 +170,11 @@ void define_tags(py::module_& module) {
   module.def("intern_tag", [](const std::string& name) { return number(intern_tag(name)); });
   module.def("set_role", &set_role, "role"_a);
   module.def("enter_module", &enter_module, "role"_a, "arguments"_a, "outermost"_a);
-  module.def("give_roles", &give_roles, "tensors"_a, "role"_a);
-  module.def("give_roles_to_workspaces", &give_roles_to_workspaces);
+  module.def("set_roles", &set_roles, "tensors"_a, "role"_a);
+  module.def("set_workspace_roles", &set_workspace_roles);
   module.def("roles_in_backward", [](bool on) {
     if (on) follow_scopes_into_backward();
-    give_roles_in_backward(on);
+    set_roles_in_backward(on);
   });
   module.def("memory_by_tag", &tags_of, "device"_a);
   module.def("cached_memory", &cached_of, "device"_a);

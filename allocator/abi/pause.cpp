@@ -20,10 +20,10 @@ Status pause(const char* pattern, uint32_t flags, uint64_t* released) {
                               ": expected 0 or SPILLWAY_PAUSE_DISCARD");
   }
   const bool discard = (flags & SPILLWAY_PAUSE_DISCARD) != 0;
-  SPILLWAY_ASSIGN_OR_RETURN(const PauseReport report,
+  SPILLWAY_ASSIGN_OR_RETURN(const PauseResult result,
                             Runtime::instance().pauses().pause(
                                 {{pattern, discard ? Contents::kDiscarded : Contents::kKept}}));
-  if (released != nullptr) *released = report.released.count();
+  if (released != nullptr) *released = result.released.count();
   return {};
 }
 

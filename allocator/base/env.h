@@ -9,14 +9,14 @@
 
 namespace spillway::env {
 
-/// The only readers of the environment. `name` is a variable of the table of settings (settings.h)
-/// of the reader's type. An unset or empty variable gives the default of the table, and no value
-/// where that has none.
+/// The only functions that read environment variables. `name` is a setting (settings.h) with the
+/// type of the function. If the variable is unset or empty, they return the setting's default; no
+/// value if it has none.
 /// Errors: kInvalidArgument for a value that settings::check() refuses.
 /// Threads: safe unless another thread calls setenv at the same time.
 Result<std::optional<std::string>> text(const char* name);  // of any type
-Result<bool> flag(const char* name);                        // without a default: false
-Result<long> integer(const char* name);                     // without a default: 0
+Result<bool> flag(const char* name);                        // false if there is no default
+Result<long> integer(const char* name);                     // 0 if there is no default
 Result<std::optional<Bytes>> size(const char* name);
 Result<std::optional<double>> number(const char* name);  // a rate: bytes per second; time: seconds
 

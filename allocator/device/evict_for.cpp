@@ -123,7 +123,7 @@ std::string DeviceRuntime::advice(Bytes missing) const {
 Status DeviceRuntime::oom_status(Bytes size, const Status& why) {
   const Status detail =
       SPILLWAY_ERROR(Code::kOutOfDeviceMemory,
-                     why.detail() + "; " + heap_->view().report() + "; " + advice(missing(size)));
+                     why.detail() + "; " + heap_->view().describe() + "; " + advice(missing(size)));
   return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, out_of_memory_text(*this, size, detail));
 }
 
@@ -164,7 +164,7 @@ Result<driver::DevicePtr> DeviceRuntime::allocate_under_pressure(Bytes size,
     } else {
       if (log_enabled()) {
         log("an allocation of " + readable(size) + " exceeds the budget of " +
-            readable(heap_->limits().budget()) + ": " + heap_->view().report());
+            readable(heap_->limits().budget()) + ": " + heap_->view().describe());
       }
       heap_->limits().exceed_budget(size);
     }

@@ -44,16 +44,16 @@ Status named(const std::string& pattern) {
       "know when it is unused. Pass a tag, or \"*\" for all tagged memory.");
 }
 
-PauseReport report_of(const std::vector<Part>& parts) {
-  PauseReport report;
+PauseResult result_of(const std::vector<Part>& parts) {
+  PauseResult result;
   for (const Part& part : parts) {
     for (const PauseManager::Block& block : part.blocks) {
-      ++report.blocks;
-      report.bytes += block.size;
-      if (block.copy) report.copied += block.size;
+      ++result.blocks;
+      result.bytes += block.size;
+      if (block.copy) result.copied += block.size;
     }
   }
-  return report;
+  return result;
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ Status PauseCoordinator::nothing_under(const std::vector<std::string>& patterns,
                             ". Tags with memory: " + (others.empty() ? "none" : others) + ".");
 }
 
-Result<PauseReport> PauseCoordinator::pause(const std::vector<PauseRequest>& requests) {
+Result<PauseResult> PauseCoordinator::pause(const std::vector<PauseRequest>& requests) {
   SPILLWAY_RETURN_IF_ERROR(usable());
   for (const PauseRequest& request : requests) {
     SPILLWAY_RETURN_IF_ERROR(named(request.pattern));
@@ -101,16 +101,16 @@ Result<PauseReport> PauseCoordinator::pause(const std::vector<PauseRequest>& req
       parts.push_back({&device->pauses(), std::move(blocks).value()});
     }
   }
-  PauseReport report = report_of(parts);
-  if (report.blocks == 0) return nothing_under(patterns, "paused already");
+  PauseResult result = result_of(parts);
+  if (result.blocks == 0) return nothing_under(patterns, "paused already");
 
   // No call below may fail.
   for (Part& part : parts)
-    report.released += part.pauses->finish_pause(std::move(part.blocks));
-  return report;
+    result.released += part.pauses->finish_pause(std::move(part.blocks));
+  return result;
 }
 
-Result<PauseReport> PauseCoordinator::resume(const std::vector<std::string>& patterns) {
+Result<PauseResult> PauseCoordinator::resume(const std::vector<std::string>& patterns) {
   SPILLWAY_RETURN_IF_ERROR(usable());
   for (const std::string& pattern : patterns) {
     SPILLWAY_RETURN_IF_ERROR(named(pattern));
@@ -125,7 +125,7 @@ Result<PauseReport> PauseCoordinator::resume(const std::vector<std::string>& pat
   return resumed;
 }
 
-Result<PauseReport> PauseCoordinator::resume_locked(const std::vector<std::string>& patterns) {
+Result<PauseResult> PauseCoordinator::resume_locked(const std::vector<std::string>& patterns) {
   std::vector<Part> parts;
   for (DeviceRuntime* const device : devices_.made()) {
     PauseManager& pauses = device->pauses();
@@ -144,18 +144,18 @@ Result<PauseReport> PauseCoordinator::resume_locked(const std::vector<std::strin
     }
     parts.push_back({&pauses, std::move(blocks).value()});
   }
-  const PauseReport report = report_of(parts);
-  if (report.blocks == 0) {
+  const PauseResult result = result_of(parts);
+  if (result.blocks == 0) {
     return nothing_under(patterns, "on the device already, so there is nothing to resume");
   }
 
   // No call below may fail.
   for (Part& part : parts)
     part.pauses->finish_resume(std::move(part.blocks));
-  return report;
+  return result;
 }
 
-Result<PauseReport> PauseCoordinator::enter_resident(const std::string& pattern) {
+Result<PauseResult> PauseCoordinator::enter_resident(const std::string& pattern) {
   SPILLWAY_RETURN_IF_ERROR(usable());
   SPILLWAY_RETURN_IF_ERROR(named(pattern));
   const Lock operation(evictable().operation_mutex());
@@ -164,7 +164,7 @@ Result<PauseReport> PauseCoordinator::enter_resident(const std::string& pattern)
   const bool paused = std::any_of(devices.begin(), devices.end(), [&](DeviceRuntime* device) {
     return !matching({pattern}, device->pauses().tags()).empty();
   });
-  if (!paused) return PauseReport{};
+  if (!paused) return PauseResult{};
   auto resumed = resume_locked({pattern});
   if (!resumed.ok()) evictable().unpin(pattern);
   return resumed;

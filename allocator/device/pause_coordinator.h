@@ -19,7 +19,7 @@ struct PauseRequest {
 };
 
 /// Result of a pause or a resume, over all devices.
-struct PauseReport {
+struct PauseResult {
   std::uint64_t blocks = 0;
   Bytes bytes;     // as requested by their owners
   Bytes copied;    // to or from the host
@@ -39,19 +39,19 @@ class PauseCoordinator {
   /// Stream: the host waits for submitted work of the blocks' streams, and for the copies.
   /// Errors: kInvalidArgument for the empty pattern, and if no memory matches; kNotReady if all of
   /// it is paused; kOutOfHostMemory; kDriver. All or nothing: nothing is paused then.
-  Result<PauseReport> pause(const std::vector<PauseRequest>& requests);
+  Result<PauseResult> pause(const std::vector<PauseRequest>& requests);
 
   /// Restores paused memory at its addresses; any stream may use it afterwards.
   /// Stream: the host waits for the copies.
   /// Errors: kInvalidArgument and kNotReady as pause(). kOutOfDeviceMemory after all evictable()
-  /// tags were paused, with the report of a failed allocation. kDriver. All or nothing: everything
+  /// tags were paused, with the error text of a failed allocation. kDriver. All or nothing: everything
   /// is paused as before then.
-  Result<PauseReport> resume(const std::vector<std::string>& patterns);
+  Result<PauseResult> resume(const std::vector<std::string>& patterns);
 
   /// Keeps memory under `pattern` resident until the matching leave_resident(), even if memory runs
   /// out. Resumes paused memory now.
   /// Errors: as resume(); nothing has changed then.
-  Result<PauseReport> enter_resident(const std::string& pattern);
+  Result<PauseResult> enter_resident(const std::string& pattern);
 
   void leave_resident(const std::string& pattern) { evictable().unpin(pattern); }
 
@@ -63,7 +63,7 @@ class PauseCoordinator {
   [[nodiscard]] Status nothing_under(const std::vector<std::string>& patterns,
                                      const char* otherwise) const;
   /// Requires: Evictable::operation_mutex is held.
-  Result<PauseReport> resume_locked(const std::vector<std::string>& patterns);
+  Result<PauseResult> resume_locked(const std::vector<std::string>& patterns);
 
   DeviceRegistry& devices_;
 };

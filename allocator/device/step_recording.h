@@ -38,7 +38,8 @@ class StepRecording {
   void begin(driver::Stream stream);
   /// The step follows a plan: only its duration is measured.
   void follow();
-  /// Report an event after it is complete. Call these while on().
+  /// A storage was saved, or first used in the backward pass. Called while on(), after the work
+  /// that the event ends was submitted to `stream`.
   void saved(std::size_t storage, driver::Stream stream);
   void used(std::size_t storage, driver::Stream stream);
   /// Ends the backward pass and the measurement.

@@ -50,8 +50,8 @@ class TagPages {
   std::array<std::unique_ptr<Page>, kPage> pages_;
 };
 
-/// One stream's part of a heap's accounting. It has cache lines of its own, so threads that use
-/// different streams do not contend.
+/// One stream's counters of allocated bytes and blocks, a share of each total in Accounting. It has
+/// cache lines of its own, so threads that use different streams do not contend.
 /// Threads: safe.
 class alignas(64) Account {
  public:

@@ -24,10 +24,10 @@ struct StepTotals {
   std::vector<std::pair<TagId, std::uint64_t>> tags;  // peak bytes per tag, each at its own time
 };
 
-/// Allocated and reserved bytes of a heap, over all its regions; peaks are exact. Each stream
-/// counts in an account of its own. It settles with the shared totals only when a total may exceed
-/// its peak.
-/// Threads: safe. Lock order: a region's lock, the accounting's locks, the accounts' locks.
+/// Allocated and reserved bytes of a heap, over all its heap regions; peaks are exact. Each stream
+/// counts in an account of its own (Account). The account takes the totals' lock, to settle
+/// (SharedTotal), only when a total may exceed its peak.
+/// Threads: safe. Lock order: a heap region's lock, the accounting's locks, the accounts' locks.
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): its locks are apart
 class Accounting {
  public:
@@ -92,8 +92,8 @@ class Accounting {
     std::uint64_t blocks = 0;
   };
 
-  /// The account has used up its share. Grants it unused shares of other accounts, or records a new
-  /// peak.
+  /// The account has used up its grant. Grants it the unused grants of other accounts, or records a
+  /// new peak.
   void settle(Account& account, TagId tag);
   bool grant(Account& account, TagId tag) SPILLWAY_REQUIRES(totals_mutex_);
 

@@ -12,8 +12,8 @@
 namespace spillway {
 
 /// Device addresses without memory behind them, reserved in large pieces and handed out as equal
-/// ranges. The size of a range is a power of two and at least twice the device's memory. A region
-/// therefore runs out of memory long before it runs out of addresses.
+/// ranges. The size of a range is a power of two and at least twice the device's memory. A heap
+/// region therefore runs out of memory long before it runs out of addresses.
 ///
 /// Threads: confined; the heap holds its lock.
 /// Ownership: owns the reservations. Nothing may be mapped in them at destruction.

@@ -25,7 +25,7 @@ using Access = std::vector<CUmemAccessDesc>;
 
 /// The memory behind a range of addresses: chunks.
 ///
-/// Threads: confined; callers hold the region's lock, and for mapping the heap's lock too.
+/// Threads: confined; callers hold the heap region's lock, and for mapping the heap's lock too.
 /// Ownership: owns the chunks; borrows `access` and `accounting`, in which it counts the chunks. At
 /// destruction the device must have finished all work on them.
 class Backing {

@@ -15,25 +15,24 @@
 
 namespace spillway {
 
-/// State of a piece of a region's addresses.
+/// State of a piece of a heap region's addresses.
 ///   kGap: no owner and no memory; whole granules, for growth. Becomes kFree.
-///   kFree: owned by the region. Becomes kLive when handed out, kGap or kHole when its chunk is
-///   released.
-///   kLive: owned by a client. Becomes kFree when freed; a part of an evicted block that has no
-///   memory becomes kGap or kHole.
-///   kHole: no owner and no memory, in a granule that an evicted block touches too. Becomes kFree
-///   when that granule is mapped, kGap when the evicted block is freed.
-///   kStuck: unusable until the process ends: the driver refused to undo a failed mapping.
+///   kFree: owned by the heap region. Becomes kLive when handed out, kGap or kHole when its chunk
+///   is released. kLive: owned by a client. Becomes kFree when freed; a part of an evicted block
+///   that has no memory becomes kGap or kHole. kHole: no owner and no memory, in a granule that an
+///   evicted block touches too. Becomes kFree when that granule is mapped, kGap when the evicted
+///   block is freed. kStuck: unusable until the process ends: the driver refused to undo a failed
+///   mapping.
 enum class BlockState : std::uint8_t { kGap, kFree, kLive, kHole, kStuck };
 
-/// Work on a block other than that of its region's stream. A reuse of the block waits for it.
+/// Work on a block other than that of its heap region's stream. A reuse of the block waits for it.
 struct PendingUses : Pooled<PendingUses> {
   driver::FenceSet fences;
-  // allocated blocks: timelines of streams other than the region's
+  // allocated blocks: timelines of streams other than its own
   std::vector<driver::Timeline*> users;
 };
 
-/// A piece of a region's addresses. The blocks of a region are adjacent and cover all its
+/// A piece of a heap region's addresses. The blocks of a heap region are adjacent and cover all its
 /// addresses.
 struct Block {
   driver::DevicePtr at;

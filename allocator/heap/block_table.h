@@ -12,7 +12,7 @@
 
 namespace spillway {
 
-/// Maps an address to the allocated block that contains it: one entry per `unit` of a region's
+/// Maps an address to the allocated block that contains it: one entry per `unit` of a heap region's
 /// addresses.
 /// Requires: no two allocated blocks begin in the same unit.
 class BlockTable {

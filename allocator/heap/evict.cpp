@@ -64,7 +64,7 @@ Status Heap::restore(std::span<const driver::DevicePtr> blocks) {
   return status;
 }
 
-/// All regions or none.
+/// All heap regions or none.
 Status HeapState::restore(ByRegion blocks) {
   std::map<Region*, std::vector<Range>> mapped;
   for (auto& [region, of_region] : blocks) {

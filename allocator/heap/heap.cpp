@@ -84,9 +84,9 @@ Result<driver::DevicePtr> Heap::allocate(Bytes size,
                                          PoolId pool) {
   if (size.zero()) return driver::DevicePtr{};
   if (state_->replays.load(std::memory_order_relaxed)) {
-    PlannedRegion* const planned = state_->planned.load(std::memory_order_acquire);
+    ReplayRegion* const replay = state_->replay_region.load(std::memory_order_acquire);
     const driver::DevicePtr at =
-        planned == nullptr ? driver::DevicePtr{} : planned->take_next(stream, pool, size, tag);
+        replay == nullptr ? driver::DevicePtr{} : replay->take_next(stream, pool, size, tag);
     if (at != driver::DevicePtr{}) return at;
     return allocate_in_step(size, stream, tag, pool);
   }
@@ -105,7 +105,7 @@ Status Heap::out_of_memory(Bytes size, const Status& failed) {
   state_->accounting.count_out_of_memory();
   return SPILLWAY_ERROR(
       Code::kOutOfDeviceMemory,
-      "cannot allocate " + readable(size) + ": " + failed.detail() + "; " + view().report());
+      "cannot allocate " + readable(size) + ": " + failed.detail() + "; " + view().describe());
 }
 
 Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
@@ -134,7 +134,7 @@ Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
     }
   }
   if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
-    // The caller makes room within a budget: plans are not dropped for it.
+    // The caller makes room within a budget: replay plans are not dropped for it.
     if (accounting.passes_budget(size.rounded_up(addresses.granularity()))) {
       trim_cached();
     } else {
@@ -181,8 +181,8 @@ Result<driver::DevicePtr> HeapState::allocate(
 bool Heap::free(driver::DevicePtr at) {
   if (at == driver::DevicePtr{}) return true;
   if (state_->replays.load(std::memory_order_relaxed)) {
-    PlannedRegion* const planned = state_->planned.load(std::memory_order_acquire);
-    if (planned != nullptr && planned->release_next(at)) return true;
+    ReplayRegion* const replay = state_->replay_region.load(std::memory_order_acquire);
+    if (replay != nullptr && replay->release_next(at)) return true;
     if (state_->free_in_step(at)) return true;
   }
   return free_anywhere(at);
@@ -223,7 +223,7 @@ void Heap::release_pool(PoolId pool) {
 
 bool Heap::add_fence(driver::DevicePtr at, driver::Fence fence) {
   return state_->with_block(at, [&](Block& block, const Region& region) {
-    // Work submitted to the region's stream is ordered before its next block anyway.
+    // Work submitted to the heap region's stream is ordered before its next block anyway.
     if (!fence.set() || fence.timeline->stream() == region.stream()) return;
     if (block.ties == nullptr) block.ties = std::make_unique<PendingUses>();
     block.ties->fences.add(fence);
@@ -264,7 +264,7 @@ Bytes Heap::trim_sync() {
 Bytes HeapState::trim_cached() const {
   Bytes bytes;
   for (const auto& region : regions.all()) {
-    if (region->key().tier == Tier::kPlanned) continue;
+    if (region->key().tier == Tier::kReplay) continue;
     const RegionLock lock(*region);
     // Replays of the graphs captured in a pool in use still write to its free memory.
     if (!written_while_free(region->key().pool) || region->released) bytes += region->trim();
@@ -275,7 +275,7 @@ Bytes HeapState::trim_cached() const {
 Bytes HeapState::trim() const {
   Bytes bytes = trim_cached();
   for (const auto& region : regions.all())
-    if (region->key().tier == Tier::kPlanned) bytes += trim(*region);
+    if (region->key().tier == Tier::kReplay) bytes += trim(*region);
   return bytes;
 }
 
@@ -321,8 +321,8 @@ Result<Region*> HeapState::region_for(const RegionKey& key) {
   SPILLWAY_ASSIGN_OR_RETURN(const Range range, addresses.take());
   const RegionParts parts{device, addresses, access, accounting, timelines};
   std::unique_ptr<Region> made;
-  if (key.tier == Tier::kPlanned) {
-    made = std::make_unique<PlannedRegion>(parts, key, range);
+  if (key.tier == Tier::kReplay) {
+    made = std::make_unique<ReplayRegion>(parts, key, range);
   } else {
     made = std::make_unique<Region>(parts, key, range);
   }

@@ -30,7 +30,7 @@ struct HeapOptions {
   /// Returns the name of a tag, for reports; called without the heap's lock. Null: reports print
   /// tag numbers.
   std::string (*name_of)(TagId) = nullptr;
-  /// Plans the addresses of repeating steps (end_step).
+  /// Makes replay plans: the addresses that requests of repeating steps get (end_step).
   bool replay = false;
 };
 

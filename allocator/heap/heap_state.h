@@ -6,8 +6,8 @@
 #include "allocator/heap/accounting.h"
 #include "allocator/heap/address_space.h"
 #include "allocator/heap/heap.h"
-#include "allocator/heap/planned_region.h"
 #include "allocator/heap/regions.h"
+#include "allocator/heap/replay_region.h"
 #include "allocator/heap/step_recorder.h"
 
 #include <atomic>
@@ -25,26 +25,26 @@ HeapBlockInfo info_of(const Block& block, const RegionKey& key);
 /// State of recording and replaying steps. Guarded by the heap's lock, except for the recorder.
 class Replay {
  public:
-  /// A plan is dropped after this many diverging steps in a row.
+  /// A replay plan is dropped after this many diverging steps in a row.
   static constexpr int kMaxDiffering = 3;
 
   [[nodiscard]] bool stopped() const { return stopped_; }
 
-  /// Disables planning for good.
+  /// Disables replay plans for good.
   void stop() {
     stopped_ = true;
     recorder.set_enabled(false);
   }
 
-  /// All memory is needed, including that of a plan. `may_plan`: there is a target, under which a
-  /// plan needs no more than any step. Planning then continues for a limited number of attempts.
+  /// All memory is needed, including that of a replay plan. `may_plan`: there is a target, under
+  /// which a replay plan needs no more than any step. A limited number of attempts then remains.
   void ran_out(bool may_plan) {
     if (!may_plan || ++times_out_ > kMaxTimesOut) stop();
   }
 
   StepRecorder recorder;
   int differing = 0;
-  // Of the current plan:
+  // Of the current replay plan:
   int followed = 0;          // steps that followed it, with a target
   Bytes room;                // room that was available to it
   std::size_t requests = 0;  // requests of its step
@@ -58,8 +58,8 @@ class Replay {
 };
 
 /// The state of a Heap. `mutex` guards rare operations such as growth. Allocations from the cache
-/// and frees take only their region's lock. Lock order: mutex, one region's lock, the locks of the
-/// accounting and the timelines.
+/// and frees take only their heap region's lock. Lock order: mutex, one heap region's lock, the
+/// locks of the accounting and the timelines.
 // NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): the accounting have lines of their own
 struct HeapState {
   using ByRegion = std::map<Region*, std::vector<Block*>>;
@@ -79,12 +79,12 @@ struct HeapState {
                                      Bytes requested,
                                      TagId tag,
                                      bool may_grow) SPILLWAY_REQUIRES(mutex);
-  /// Releases all free memory, including that of plans.
+  /// Releases all free memory, including that of replay plans.
   Bytes trim() const SPILLWAY_REQUIRES(mutex);
-  /// Releases free memory except that of plans.
+  /// Releases free memory except that of replay plans.
   Bytes trim_cached() const SPILLWAY_REQUIRES(mutex);
-  /// Trims before the heap grows past its target. Also releases the memory of a plan that the step
-  /// does not follow.
+  /// Trims before the heap grows past its target. Also releases the memory of a replay plan that
+  /// the step does not follow.
   void trim_to_target() const SPILLWAY_REQUIRES(mutex);
   /// Requires: the heap's lock is held.
   static Bytes trim(Region& region);
@@ -96,13 +96,13 @@ struct HeapState {
   /// Updates `stranded`, and `beside_plans` as allocated plus stranded bytes.
   void see_stranded();
   Bytes beside_plans SPILLWAY_GUARDED_BY(mutex);
-  /// Counts a step that followed its plan. True if such steps reserve more than the target; the
-  /// next plan must then leave more room.
+  /// Counts a step that followed its replay plan. True if such steps reserve more than the target;
+  /// the next replay plan must then leave more room.
   bool holds_too_much() SPILLWAY_REQUIRES(mutex);
   /// Whether the target has at least kFewestPages pages.
   [[nodiscard]] bool has_many_pages() const;
-  /// True if a plan of that size would exceed the target, less the room that earlier plans have
-  /// shown to be needed. Stores the shortfall in `plan_shortfall`.
+  /// True if a replay plan of that size would exceed the target, less the room that earlier ones
+  /// have shown to be needed. Stores the shortfall in `plan_shortfall`.
   bool lacks_room(Bytes size) SPILLWAY_REQUIRES(mutex);
   std::pair<Bytes, Bytes> plan_shortfall
       SPILLWAY_GUARDED_BY(mutex);  // target and bytes: take_plan_shortfall
@@ -110,14 +110,14 @@ struct HeapState {
   /// Experience with one target.
   struct KnownTarget {
     int trims = 0;
-    int lacked = 0;    // rejected plans: take_plan_shortfall
-    int given_up = 0;  // plans that were followed and reserved too much
+    int lacked = 0;    // rejected replay plans: take_plan_shortfall
+    int given_up = 0;  // replay plans that were followed and reserved too much
     /// The last of these: its size and its number of requests.
     std::pair<Bytes, std::size_t> last_given_up{};
-    Bytes to_leave;  // room to leave free, learned from plans that reserved too much
+    Bytes to_leave;  // room to leave free, learned from replay plans that reserved too much
   };
 
-  /// Room that the next plan must leave free.
+  /// Room that the next replay plan must leave free.
   [[nodiscard]] Bytes to_leave(const KnownTarget& here) const SPILLWAY_REQUIRES(mutex);
 
   /// Null if too many other targets are known.
@@ -128,35 +128,36 @@ struct HeapState {
   std::optional<Result<Block*>> take_unfenced(
       Region& region, Bytes size, Bytes requested, TagId tag, bool may_grow) const
       SPILLWAY_REQUIRES(mutex) SPILLWAY_REQUIRES(region.mutex);
-  /// trim() on memory shortage, which plans cannot solve.
+  /// trim() on memory shortage, which replay plans cannot solve.
   Bytes trim_for_room() SPILLWAY_REQUIRES(mutex);
 
-  /// Brings the accounting up to date. Called before anything but a planned block reads or changes
+  /// Brings the accounting up to date. Called before anything but a replayed block reads or changes
   /// it.
   void write_accounting() const {
-    PlannedRegion* const region = planned.load(std::memory_order_acquire);
+    ReplayRegion* const region = replay_region.load(std::memory_order_acquire);
     if (region == nullptr) return;
     const LightLock lock(region->mutex);
     region->write_accounting();
   }
 
-  /// PlannedRegion::take; maps missing memory first.
-  driver::DevicePtr take_planned(PlannedRegion& region, Bytes size, TagId tag);
-  /// Handles a free that is not the plan's next event. True if the free is complete.
+  /// ReplayRegion::take; maps missing memory first.
+  driver::DevicePtr take_replayed(ReplayRegion& region, Bytes size, TagId tag);
+  /// Handles a free that is not the replay plan's next event. True if the free is complete.
   bool free_in_step(driver::DevicePtr at);
   void end_step();
   bool follow_plan() SPILLWAY_REQUIRES(mutex);
   void rest() SPILLWAY_REQUIRES(mutex);
   std::optional<Bytes> room_for(const StepSequence& sequence);
-  /// `room`: bytes that it was planned for; none without a target.
-  void adopt(const StepPlan& plan, std::optional<Bytes> room) SPILLWAY_REQUIRES(mutex);
+  /// `room`: bytes that it was made for; none without a target.
+  void adopt(const ReplayPlan& plan, std::optional<Bytes> room) SPILLWAY_REQUIRES(mutex);
   Result<Region*> region_for(const RegionKey& key) SPILLWAY_REQUIRES(mutex);
-  /// Allocated blocks by region. Errors: kInvalidArgument if an address is not the start of one.
+  /// Allocated blocks by heap region. Errors: kInvalidArgument if an address is not the start of
+  /// one.
   Result<ByRegion> allocated_blocks(std::span<const driver::DevicePtr> blocks) const;
   /// Requires: the heap's lock is held.
   static Status restore(ByRegion blocks);
 
-  /// Calls `see(block, region)` for the allocated block that contains `at`, under its region's
+  /// Calls `see(block, region)` for the allocated block that contains `at`, under its heap region's
   /// lock. Returns false if there is none.
   template <typename See>
   bool with_block(driver::DevicePtr at, See see) const {
@@ -184,15 +185,16 @@ struct HeapState {
   driver::Timelines timelines;
   AddressSpace addresses;  // set up by open(), then guarded by `mutex`
   Access access SPILLWAY_GUARDED_BY(mutex);
-  Regions regions;                                // extended under `mutex`
-  std::atomic<bool> replays;                      // steps may be recorded and replayed
-  std::atomic<bool> target_was_set{false};        // during the running step
-  std::atomic<bool> tails_keep{true};             // optimizer phases add persistent blocks
+  Regions regions;                          // extended under `mutex`
+  std::atomic<bool> replays;                // steps may be recorded and replayed
+  std::atomic<bool> target_was_set{false};  // during the running step
+  std::atomic<bool> optimizer_phase_adds_persistent{
+      true};                                      // optimizer phases add persistent blocks
   std::atomic<std::uint64_t> stranded{0};         // bytes (stranded_at_target)
   std::atomic<std::uint64_t> double_buffered{0};  // bytes (Heap::double_buffered)
   std::atomic<Tier> large_tier{Tier::kLarge};     // tier of new large blocks
   Replay replay;
-  std::atomic<PlannedRegion*> planned{nullptr};  // region of the latest plan
+  std::atomic<ReplayRegion*> replay_region{nullptr};  // of the latest replay plan
 };
 
 }  // namespace spillway

@@ -43,9 +43,9 @@ struct HeapStats {
   std::uint64_t out_of_memory = 0;  // failed calls of allocate()
   // calls of free() with an address at which no allocated block starts
   std::uint64_t bad_frees = 0;
-  std::uint64_t over_budget = 0;      // allocations that exceeded the budget (exceed_budget)
-  std::uint64_t plan_replayed = 0;    // part of allocations: at planned addresses (end_step)
-  std::uint64_t plan_mismatches = 0;  // steps that diverged from the plan
+  std::uint64_t over_budget = 0;           // allocations that exceeded the budget (exceed_budget)
+  std::uint64_t replayed_allocations = 0;  // of the allocations: at addresses of a replay plan
+  std::uint64_t replay_mismatches = 0;     // steps that diverged from the replay plan
 };
 
 /// Totals of one tag's allocated blocks.

@@ -35,8 +35,8 @@ class HeapView {
   [[nodiscard]] std::vector<HeapTagInfo> tags() const;
   void reset_peaks();
   [[nodiscard]] std::vector<HeapSegmentInfo> segments() const;
-  /// The text of the out-of-memory report: memory by tag and stream.
-  [[nodiscard]] std::string report() const;
+  /// Memory by tag and stream, as out-of-memory errors print it.
+  [[nodiscard]] std::string describe() const;
   /// The first inconsistency of the accounting; empty if there is none. For tests.
   [[nodiscard]] std::string check() const;
   /// The granularity of the device's physical memory.

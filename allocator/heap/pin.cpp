@@ -69,7 +69,7 @@ Bytes Heap::reclaimable(std::span<const TagId> tags) const {
   const Lock lock(state_->mutex);
   for (const auto& region : state_->regions.all()) {
     const RegionView region_lock(*region);
-    if (region->key().tier == Tier::kPlanned) continue;  // keeps its chunks
+    if (region->key().tier == Tier::kReplay) continue;  // keeps its chunks
     const auto& chunks = region->backing().chunks();
     // chunks with a wanted block: whether they have no other allocated one
     std::map<driver::DevicePtr, bool> goes;

@@ -30,14 +30,14 @@ class PlacementAdvisor {
   /// was not set again during the step. Requires: no step is running.
   void set_target(Bytes target);
   /// Marks the end of the program's step. Does nothing unless HeapOptions::replay or a target is
-  /// set. After two steps with the same requests, the heap plans addresses for those of the busiest
-  /// stream. In later steps the same request gets the same address. The heap then reserves hardly
-  /// more than the peak of the allocated bytes.
+  /// set. After two steps with the same requests, the heap makes a replay plan for those of the
+  /// busiest stream. In later steps the same request gets the same address. The heap then reserves
+  /// hardly more than the peak of the allocated bytes.
   ///
   /// The heap checks each request's size and stream, and that its address is free. After the first
   /// difference the rest of the step is served without the replay plan. After three such steps
   /// in a row (one with a target) it is dropped and the heap records steps again. Blocks of pools
-  /// are not planned. Without a target, neither are blocks that outlive their step, nor those that
+  /// are not in it. Without a target, neither are blocks that outlive their step, nor those that
   /// other streams or copies use. trim_sync() ends a replay plan. After an out-of-memory error
   /// without a target there are no more replay plans.
   /// Stream: blocks the host when a replay plan begins or ends.
@@ -52,8 +52,8 @@ class PlacementAdvisor {
   /// Shortfall of the last replay plan rejected for the current target; reading clears it. The heap
   /// rejects at most four for each value of the target, then follows the next one anyway.
   Bytes take_plan_shortfall();
-  /// Bytes double-buffered across a step boundary, such as the next batch. Plans leave this much of
-  /// the target free. Zero until known.
+  /// Bytes double-buffered across a step boundary, such as the next batch. Replay plans leave this
+  /// much of the target free. Zero until known.
   [[nodiscard]] Bytes double_buffered() const;
   /// Starts the optimizer phase: until the step ends, large blocks get separate chunks. The first
   /// optimizer step allocates persistent state, which then shares no chunk with temporary blocks.

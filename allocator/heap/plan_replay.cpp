@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Steps that repeat: records their requests and replays them at planned addresses.
+// Steps that repeat: records their requests and replays them at the addresses of a replay plan.
 #include "allocator/heap/heap.h"
 #include "allocator/heap/heap_state.h"
 
@@ -12,13 +12,13 @@ Result<driver::DevicePtr> Heap::allocate_in_step(Bytes size,
                                                  driver::Stream stream,
                                                  TagId tag,
                                                  PoolId pool) {
-  if (PlannedRegion* const planned = state_->planned.load(std::memory_order_acquire)) {
-    if (pool == PoolId::kShared && stream.handle() == planned->key().stream) {
-      const driver::DevicePtr at = state_->take_planned(*planned, size, tag);
+  if (ReplayRegion* const replay = state_->replay_region.load(std::memory_order_acquire)) {
+    if (pool == PoolId::kShared && stream.handle() == replay->key().stream) {
+      const driver::DevicePtr at = state_->take_replayed(*replay, size, tag);
       if (at != driver::DevicePtr{}) return at;
     }
-    const LightLock lock(planned->mutex);
-    planned->write_accounting();
+    const LightLock lock(replay->mutex);
+    replay->write_accounting();
   }
   SPILLWAY_ASSIGN_OR_RETURN(const driver::DevicePtr at, allocate_anywhere(size, stream, tag, pool));
   StepRecorder& recorder = state_->replay.recorder;
@@ -28,11 +28,12 @@ Result<driver::DevicePtr> Heap::allocate_in_step(Bytes size,
   return at;
 }
 
-driver::DevicePtr HeapState::take_planned(PlannedRegion& region, Bytes size, TagId tag) {
+driver::DevicePtr HeapState::take_replayed(ReplayRegion& region, Bytes size, TagId tag) {
   std::optional<Bytes> missing;
   {
     const LightLock lock(region.mutex);
-    // Checked first: after a request without a planned address, the next request differs.
+    // Checked first: after a request without an address in the replay plan, the next request
+    // differs.
     missing = region.lacks_memory(size);
     if (!missing) return region.take(size, tag);
   }
@@ -45,7 +46,7 @@ driver::DevicePtr HeapState::take_planned(PlannedRegion& region, Bytes size, Tag
 }
 
 bool HeapState::free_in_step(driver::DevicePtr at) {
-  PlannedRegion* const latest = planned.load(std::memory_order_acquire);
+  ReplayRegion* const latest = replay_region.load(std::memory_order_acquire);
   if (latest != nullptr && latest->range().contains(at)) {
     const LightLock lock(latest->mutex);
     return latest->release(at);
@@ -53,8 +54,8 @@ bool HeapState::free_in_step(driver::DevicePtr at) {
   write_accounting();
   Region* const region = regions.around(at);
   if (region == nullptr) return false;
-  if (region->key().tier == Tier::kPlanned) {
-    auto* const earlier = static_cast<PlannedRegion*>(region);
+  if (region->key().tier == Tier::kReplay) {
+    auto* const earlier = static_cast<ReplayRegion*>(region);
     const LightLock lock(earlier->mutex);
     return earlier->release(at);
   }
@@ -91,17 +92,18 @@ void HeapState::end_step() {
   if (!sequence) return;
   const std::optional<Bytes> room = room_for(*sequence);
   // Planning takes long, so it holds no lock.
-  const StepPlan plan = room ? plan_within(std::move(*sequence), *room, addresses.granularity())
-                             : plan_of(std::move(*sequence));
+  const ReplayPlan plan =
+      room ? replay_plan_within(std::move(*sequence), *room, addresses.granularity())
+           : replay_plan_of(std::move(*sequence));
   const Lock lock(mutex);
   if (room && lacks_room(plan.size)) return replay.recorder.set_enabled(true);
   if (!plan.size.zero() && replay.recorder.on()) adopt(plan, room);
 }
 
-/// The bytes that a plan for this step may reserve under a target. The rest of the target is for
-/// memory that is not free, nor will be when the planned step has begun. A small part is left for
+/// The bytes that a replay plan for this step may reserve under a target. The rest of the target is
+/// for memory that is not free, nor will be when its first step has begun. A small part is left for
 /// other streams and unplanned requests; its size is learned from double-buffered bytes and earlier
-/// plans.
+/// replay plans.
 std::optional<Bytes> HeapState::room_for(const StepSequence& sequence) {
   const Lock lock(mutex);
   if (!accounting.has_target()) return std::nullopt;
@@ -123,20 +125,20 @@ std::optional<Bytes> HeapState::room_for(const StepSequence& sequence) {
   return saturating_sub(room, slack);
 }
 
-/// Stops planning until it is requested again.
+/// Makes no replay plans until it is requested again.
 void HeapState::rest() {
   replay.recorder.set_enabled(false);
-  PlannedRegion* const region = planned.load(std::memory_order_relaxed);
+  ReplayRegion* const region = replay_region.load(std::memory_order_relaxed);
   if (region == nullptr) return;
   const LightLock lock(region->mutex);
   region->trim();
-  if (region->idle()) planned.store(nullptr, std::memory_order_release);
+  if (region->idle()) replay_region.store(nullptr, std::memory_order_release);
 }
 
-/// True if there is no plan to follow: requests are then recorded.
+/// True if there is no replay plan to follow: requests are then recorded.
 bool HeapState::follow_plan() {
   if (replay.recorder.on()) return true;
-  PlannedRegion* const region = planned.load(std::memory_order_relaxed);
+  ReplayRegion* const region = replay_region.load(std::memory_order_relaxed);
   if (region == nullptr) {
     if (!replay.stopped()) replay.recorder.set_enabled(true);
     return false;
@@ -144,25 +146,25 @@ bool HeapState::follow_plan() {
   const LightLock lock(region->mutex);
   const bool same = region->end_step();
   replay.differing = same ? 0 : replay.differing + 1;
-  // When memory is short, a plan that is not followed wastes memory.
+  // When memory is short, a replay plan that is not followed wastes memory.
   const int most = accounting.has_target() ? 1 : Replay::kMaxDiffering;
-  const bool stays = region->planned() && replay.differing < most;
+  const bool stays = region->has_plan() && replay.differing < most;
   if (stays && !(same && holds_too_much())) return false;
-  // Release the rest of an old plan first. Its last blocks may still be allocated.
-  if (region->planned() || !region->in_use()) region->trim();
+  // Release the rest of an old replay plan first. Its last blocks may still be allocated.
+  if (region->has_plan() || !region->in_use()) region->trim();
   if (!region->idle() || replay.stopped()) return false;
   replay.differing = 0;
   replay.recorder.set_enabled(true);
   return false;
 }
 
-void HeapState::adopt(const StepPlan& plan, std::optional<Bytes> room) {
-  PlannedRegion* region = planned.load(std::memory_order_relaxed);
-  const RegionKey key{plan.sequence.stream, PoolId::kShared, Tier::kPlanned};
+void HeapState::adopt(const ReplayPlan& plan, std::optional<Bytes> room) {
+  ReplayRegion* region = replay_region.load(std::memory_order_relaxed);
+  const RegionKey key{plan.sequence.stream, PoolId::kShared, Tier::kReplay};
   if (region == nullptr || region->key() != key) {
     Result<Region*> made = region_for(key);
     if (!made.ok()) return replay.stop();
-    region = static_cast<PlannedRegion*>(made.value());
+    region = static_cast<ReplayRegion*>(made.value());
   }
   std::optional<Bytes> at_once;
   if (room) {
@@ -171,7 +173,7 @@ void HeapState::adopt(const StepPlan& plan, std::optional<Bytes> room) {
     const Bytes reserve = std::min(beside, replay.room - *room);
     at_once = saturating_sub(accounting.room_to_target(), reserve);
   } else {
-    trim_cached();  // memory that the planned blocks used before
+    trim_cached();  // memory that the replayed blocks used before
   }
   {
     const LightLock lock(region->mutex);
@@ -181,7 +183,7 @@ void HeapState::adopt(const StepPlan& plan, std::optional<Bytes> room) {
   replay.followed = 0;
   replay.size = plan.size;
   replay.requests = plan.sequence.requests.size();
-  planned.store(region, std::memory_order_release);
+  replay_region.store(region, std::memory_order_release);
 }
 
 Bytes HeapState::trim_for_room() {

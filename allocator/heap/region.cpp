@@ -16,7 +16,7 @@ using namespace literals;
 
 /// No two allocated blocks of a tier begin in the same unit.
 Bytes table_unit(Tier tier) {
-  return tier == Tier::kSmall || tier == Tier::kPlanned ? 512_B : 64_KiB;
+  return tier == Tier::kSmall || tier == Tier::kReplay ? 512_B : 64_KiB;
 }
 
 }  // namespace
@@ -252,7 +252,7 @@ Block* Region::first_to_pass(Block* list, Block* otherwise) {
   return earliest.front() != nullptr ? earliest.front() : otherwise;
 }
 
-/// Orders the region's stream after the fences of a free block, and drops them.
+/// Orders the heap region's stream after the fences of a free block, and drops them.
 Status Region::settle(Block* block) {
   const driver::CurrentDevice current(*device_.api, device_.context);
   SPILLWAY_ASSIGN_OR_RETURN(const std::uint64_t waits, block->ties->fences.wait(stream()));

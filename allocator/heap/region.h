@@ -29,11 +29,11 @@ namespace spillway {
 enum class Tier : std::uint8_t {
   kSmall,
   kLarge,
-  kPlanned,     // both sizes, at planned addresses: PlannedRegion
+  kReplay,      // both sizes, at addresses of a replay plan: ReplayRegion
   kPersistent,  // large, from optimizer phases (Heap::begin_optimizer_phase)
 };
 
-/// The properties that all blocks of a region share.
+/// The properties that all blocks of a heap region share.
 struct RegionKey {
   CUstream stream;
   PoolId pool;
@@ -42,7 +42,7 @@ struct RegionKey {
   friend bool operator==(const RegionKey&, const RegionKey&) = default;
 };
 
-/// References that the regions of one heap share.
+/// References that the heap regions of one heap share.
 struct RegionParts {
   driver::Device device;
   const AddressSpace& addresses;
@@ -81,7 +81,7 @@ class alignas(64) Region {
   /// The first block in address order; follow Block::after.
   [[nodiscard]] virtual const Block* first() const SPILLWAY_REQUIRES(mutex) { return first_; }
 
-  /// Brings the region and the heap's accounting of it up to date for reading: RegionView.
+  /// Brings the blocks and the heap's accounting of them up to date for reading: RegionView.
   virtual void show() SPILLWAY_REQUIRES(mutex) {}
 
   /// As show; the blocks may be changed after it: RegionLock.
@@ -123,7 +123,7 @@ class alignas(64) Region {
 
   /// Maps the fewest bytes that make a free block of `size` bytes, next to free memory if possible.
   /// Requires: any_fitting has found none.
-  /// Stream: the region's stream waits for the fences of the free memory that joins the block.
+  /// Stream: the heap region's stream waits for the fences of the free memory that joins the block.
   /// Errors: kOutOfDeviceMemory if the driver or the limit has no room or the addresses are used
   /// up; kDriver. Nothing is mapped then.
   Status grow(Bytes size) SPILLWAY_REQUIRES(mutex);
@@ -134,7 +134,7 @@ class alignas(64) Region {
   }
 
   /// Allocates the first `size` bytes of a free block.
-  /// Stream: the region's stream waits for the block's fences.
+  /// Stream: the heap region's stream waits for the block's fences.
   /// Errors: kDriver, kNotReady (Timeline::wait); the block is then unchanged.
   Result<Block*> take(Block* block, Bytes size, Bytes requested, TagId tag)
       SPILLWAY_REQUIRES(mutex);
@@ -156,7 +156,7 @@ class alignas(64) Region {
   /// for are kept.
   virtual Bytes trim() SPILLWAY_REQUIRES(mutex);
 
-  /// Heap::evict for allocated blocks of this region. Returns the released bytes.
+  /// Heap::evict for allocated blocks of this heap region. Returns the released bytes.
   virtual Bytes evict(const std::vector<Block*>& blocks) SPILLWAY_REQUIRES(mutex);
 
   /// Maps memory for the parts of evicted blocks without memory and returns the ranges. Removes
@@ -185,7 +185,7 @@ class alignas(64) Region {
  protected:
   /// Backing::map; marks stuck ranges as kStuck blocks.
   Status map(Range where, Bytes most_of_a_chunk = {}) SPILLWAY_REQUIRES(mutex);
-  /// Blocks the host until the device has finished the work submitted to this region's stream.
+  /// Blocks the host until the device has finished the work submitted to this heap region's stream.
   Status wait_for_stream_sync() SPILLWAY_REQUIRES(mutex);
   void hand_out(Block* block, Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
   static void promise_fences(Block* block);
@@ -258,7 +258,7 @@ class alignas(64) Region {
   Bytes cached_ SPILLWAY_GUARDED_BY(mutex);  // free
 };
 
-/// Holds a region's lock for a scope that reads the region.
+/// Holds a heap region's lock for a scope that reads it.
 class SPILLWAY_ATTRIBUTE(scoped_lockable) RegionView {
  public:
   explicit RegionView(Region& region) SPILLWAY_ATTRIBUTE(acquire_capability(region.mutex))
@@ -276,7 +276,7 @@ class SPILLWAY_ATTRIBUTE(scoped_lockable) RegionView {
   Region& region_;
 };
 
-/// Holds a region's lock for a scope that changes the region.
+/// Holds a heap region's lock for a scope that changes it.
 class SPILLWAY_ATTRIBUTE(scoped_lockable) RegionLock {
  public:
   explicit RegionLock(Region& region) SPILLWAY_ATTRIBUTE(acquire_capability(region.mutex))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hot path of allocations and frees in a region: in a header, so that it is inlined into its
-// two callers.
+// The hot path of allocations and frees in a heap region: in a header, so that it is inlined into
+// its two callers.
 #pragma once
 
 #include "allocator/heap/region.h"

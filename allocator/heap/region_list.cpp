@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A region's blocks as a list in address order: splitting, merging, and the lists by kind.
+// A heap region's blocks as a list in address order: splitting, merging, and the lists by kind.
 #include "allocator/heap/region_hits.h"
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 
 namespace spillway {
 
-/// A heap's regions, by key and by address. They live as long as the heap.
+/// The heap regions of a heap, by key and by address. They live as long as the heap.
 /// Threads: look-ups take no lock; additions require the heap's lock.
 class Regions {
  public:
@@ -28,7 +28,7 @@ class Regions {
     }
   }
 
-  /// The region whose range contains `at`; null if there is none.
+  /// The heap region whose range contains `at`; null if there is none.
   [[nodiscard]] Region* around(driver::DevicePtr at) const {
     const std::size_t count = piece_count_.load(std::memory_order_acquire);
     for (std::size_t i = 0; i < count; ++i) {
@@ -42,11 +42,11 @@ class Regions {
     return nullptr;
   }
 
-  /// All regions, in order of addition.
+  /// All heap regions, in order of addition.
   [[nodiscard]] const std::vector<std::unique_ptr<Region>>& all() const { return all_; }
 
-  /// Adds a region. Returns false if there are too many.
-  /// Requires: no other region has its key; `piece` contains its range.
+  /// Adds a heap region. Returns false if there are too many.
+  /// Requires: no other one has its key; `piece` contains its range.
   bool add(std::unique_ptr<Region> region, Range piece);
 
  private:

@@ -6,9 +6,12 @@
 
 namespace spillway {
 
-/// The amount by which one account may raise a total without settling.
+/// The part of a SharedTotal that one account (Account) changes. The account may add to it within
+/// its grant, the bytes by which it may raise the total without any other lock. When the grant is
+/// used up, the account settles: under the total's lock it gets a larger grant, or the total's
+/// peak is raised.
 struct Share {
-  std::int64_t spare = 0;    // negative: the account has exceeded its grant
+  std::int64_t spare = 0;    // unused part of the grant; negative: the account has exceeded it
   std::int64_t allowed = 0;  // value of `spare` when the total was last updated
 
   /// Adds to the share and returns what is left of the grant. If that is negative, the total may
@@ -21,7 +24,8 @@ struct Share {
   [[nodiscard]] std::int64_t change() const { return allowed - spare; }
 };
 
-/// A total of several shares, with its exact peak.
+/// A total of several shares, with its exact peak. The shares' accounts count without a common
+/// lock; `value` is the total as of the last publish of each share.
 ///
 /// `value` plus all grants never exceeds `peak`. While every share stays within its grant, the
 /// total cannot have exceeded its peak, and the shares need no common lock. A share that has

@@ -65,21 +65,22 @@ class StepRecorder {
  private:
   using Sequences = std::map<CUstream, StepSequence>;
 
-  struct Place {
+  struct RequestKey {
     CUstream stream;
     std::uint32_t index;
   };
 
-  /// Steps with more requests are not planned, because placing them would take too long.
+  /// Steps with more requests get no replay plan, because placing them would take too long.
   static constexpr std::size_t kMaxRequests = 1U << 16U;
 
   std::atomic<bool> on_{true};
   Mutex mutex_;
   Sequences before_ SPILLWAY_GUARDED_BY(mutex_);
   Sequences now_ SPILLWAY_GUARDED_BY(mutex_);
-  std::unordered_map<CUdeviceptr, Place> allocated_
-      SPILLWAY_GUARDED_BY(mutex_);                                           // of the running step
-  std::unordered_map<CUdeviceptr, Place> left_ SPILLWAY_GUARDED_BY(mutex_);  // of the previous step
+  std::unordered_map<CUdeviceptr, RequestKey> allocated_
+      SPILLWAY_GUARDED_BY(mutex_);  // of the running step
+  std::unordered_map<CUdeviceptr, RequestKey> left_
+      SPILLWAY_GUARDED_BY(mutex_);  // of the previous step
 };
 
 }  // namespace spillway

@@ -14,7 +14,7 @@ namespace {
 /// the layout is stable.
 constexpr int kMaxTrims = 4;
 constexpr std::size_t kMaxTargets = 256;
-/// In the first step of a plan, the earlier memory of its blocks is still reserved.
+/// In the first step of a replay plan, the earlier memory of its blocks is still reserved.
 constexpr int kFirstAlike = 2;
 /// With fewer pages, separate chunks would cost more than they save.
 constexpr std::uint64_t kFewestPagesToPart = 512;
@@ -78,25 +78,25 @@ Bytes PlacementAdvisor::double_buffered() const {
 void PlacementAdvisor::begin_optimizer_phase() {
   const Bytes target = state_->accounting.target();
   const bool many = target >= Bytes{state_->addresses.granularity().count() * kFewestPagesToPart};
-  if (state_->tails_keep && many) state_->large_tier = Tier::kPersistent;
+  if (state_->optimizer_phase_adds_persistent && many) state_->large_tier = Tier::kPersistent;
 }
 
 std::optional<Bytes> PlacementAdvisor::peak_reserved_following_plan() const {
   if (!state_->accounting.has_target()) return std::nullopt;
-  PlannedRegion* const region = state_->planned.load(std::memory_order_acquire);
+  ReplayRegion* const region = state_->replay_region.load(std::memory_order_acquire);
   if (region == nullptr) return Bytes{};
   {
     const LightLock lock(region->mutex);
-    if (!region->planned() || region->differs()) return Bytes{};
+    if (!region->has_plan() || region->differs()) return Bytes{};
   }
   return state_->accounting.target_peak();
 }
 
 bool PlacementAdvisor::maps_plan() const {
-  PlannedRegion* const region = state_->planned.load(std::memory_order_acquire);
+  ReplayRegion* const region = state_->replay_region.load(std::memory_order_acquire);
   if (region == nullptr) return false;
   const LightLock lock(region->mutex);
-  return region->planned() && !region->mapped();
+  return region->has_plan() && !region->mapped();
 }
 
 void HeapState::trim_beyond_target() {
@@ -120,20 +120,21 @@ void HeapState::end_optimizer_phase() {
     for (const Block* block = region->first(); block != nullptr; block = block->after)
       if (block->state == BlockState::kLive) allocated += block->size;
   }
-  if (!allocated.zero()) tails_keep = allocated > std::exchange(kept, allocated);
+  if (!allocated.zero())
+    optimizer_phase_adds_persistent = allocated > std::exchange(kept, allocated);
 }
 
-/// While a plan is followed, there is no new information.
+/// While a replay plan is followed, there is no new information.
 void HeapState::see_stranded() {
   const Lock lock(mutex);
-  if (PlannedRegion* const region = planned.load(std::memory_order_relaxed)) {
+  if (ReplayRegion* const region = replay_region.load(std::memory_order_relaxed)) {
     const LightLock region_lock(region->mutex);
-    if (region->planned() && !replay.recorder.on()) return;
+    if (region->has_plan() && !replay.recorder.on()) return;
   }
   HeapStats stats;
   accounting.read(stats);
   for (const auto& region : regions.all()) {
-    if (region->key().tier == Tier::kPlanned) continue;
+    if (region->key().tier == Tier::kReplay) continue;
     const RegionView region_lock(*region);
     region->read(stats);
   }
@@ -164,7 +165,7 @@ bool HeapState::holds_too_much() {
   if (target.zero() || ++replay.followed < kFirstAlike || most <= target) return false;
   KnownTarget* const here = known(target);
   if (here == nullptr || here->given_up >= kMaxGivenUp) return false;
-  // If leaving more room has not made the plan smaller, dropping it does not help.
+  // If leaving more room has not made the replay plan smaller, dropping it does not help.
   const auto [size, requests] = here->last_given_up;
   if (requests == replay.requests && replay.size >= size) return false;
   ++here->given_up;
@@ -176,11 +177,11 @@ bool HeapState::holds_too_much() {
 
 void HeapState::trim_to_target() const {
   trim_cached();
-  PlannedRegion* const region = planned.load(std::memory_order_relaxed);
+  ReplayRegion* const region = replay_region.load(std::memory_order_relaxed);
   if (region == nullptr) return;
   const LightLock lock(region->mutex);
-  // Blocks of a dropped plan may have outlived it, and been freed since.
-  if (region->differs() || !region->planned()) region->trim();
+  // Blocks of a dropped replay plan may have outlived it, and been freed since.
+  if (region->differs() || !region->has_plan()) region->trim();
 }
 
 std::optional<Result<Block*>> HeapState::take_unfenced(

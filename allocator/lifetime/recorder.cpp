@@ -24,7 +24,7 @@ struct LifetimeRecorder::Recording {
   explicit Recording(const RecordingOptions& with)
       : options(with), now(with.now == nullptr ? steady_now : with.now), began(now()) {}
 
-  LifetimeRecord::Moment moment() { return {++places, now() - began, counts.steps}; }
+  LifetimeRecord::Moment moment() { return {++events, now() - began, counts.steps}; }
 
   void write(TraceEvent::Kind kind, const LifetimeRecord& record, std::uint64_t time) {
     if (!file) return;
@@ -59,7 +59,7 @@ struct LifetimeRecorder::Recording {
   const RecordingOptions options;
   std::uint64_t (*const now)();
   const std::uint64_t began;
-  std::uint64_t places = 0;
+  std::uint64_t events = 0;
   LifetimeCounts counts;
   std::map<std::uint64_t, LifetimeRecord> live;  // by address
   std::deque<LifetimeRecord> finished;

@@ -19,7 +19,7 @@ namespace spillway {
 /// the recording began.
 struct LifetimeRecord {
   struct Moment {
-    std::uint64_t place = 0;
+    std::uint64_t event = 0;
     std::uint64_t time = 0;
     std::uint64_t step = 0;  // number of steps ended before
   };

@@ -14,7 +14,7 @@ std::vector<double> seconds_of(const RecordedStep& step, const StepTimes& times)
   std::vector<double> seconds(step.peaks.size());
   for (std::size_t mark = 0; mark < times.marks.size(); ++mark) {
     const double next = mark + 1 < times.marks.size() ? times.marks[mark + 1].seconds : times.end;
-    seconds[step.event_of(times.marks[mark].place)] +=
+    seconds[step.event_of(times.marks[mark].event)] +=
         std::max(0.0, next - times.marks[mark].seconds);
   }
   return seconds;

@@ -16,8 +16,8 @@ struct StepTimes {
   static constexpr std::size_t kNoStorage = static_cast<std::size_t>(-1);
 
   struct Mark {
-    std::size_t place = 0;
-    double seconds = 0;  // since the step began
+    std::size_t event = 0;  // its index
+    double seconds = 0;     // since the step began
     std::size_t storage = kNoStorage;
     bool used = false;  // false: saved
   };

@@ -29,7 +29,7 @@ Status no_file() {
 
 }  // namespace
 
-Result<SharedPlace> Exports::share(driver::DevicePtr at) {
+Result<SharedBlock> Exports::share(driver::DevicePtr at) {
   const HeapBlockInfo block = heap_.find(at);
   const Lock lock(mutex_);
   auto known = shared_.find(block.at);
@@ -39,7 +39,7 @@ Result<SharedPlace> Exports::share(driver::DevicePtr at) {
     any_.store(true, std::memory_order_relaxed);
   }
   const Export& shared = known->second;
-  return SharedPlace{shared.handle, distance(shared.memory.begin, at)};
+  return SharedBlock{shared.handle, distance(shared.memory.begin, at)};
 }
 
 Result<Exports::Export> Exports::make(driver::DevicePtr at) {

@@ -13,8 +13,8 @@
 
 namespace spillway {
 
-/// An address for use in another process: an offset in the memory that a handle identifies.
-struct SharedPlace {
+/// A block for use in another process: an offset in the memory that a handle identifies.
+struct SharedBlock {
   std::string handle;  // bytes of a MemoryHandle
   Bytes offset;
 };
@@ -30,7 +30,7 @@ class Exports {
   /// Exports the allocated block that contains `at`; the handle is the same until the block is
   /// freed.
   /// Errors: as Heap::share; kNotReady if no more files can be opened.
-  Result<SharedPlace> share(driver::DevicePtr at);
+  Result<SharedBlock> share(driver::DevicePtr at);
 
   /// The block that begins at `at` is about to be freed: its handle becomes invalid.
   void freed(driver::DevicePtr at) {

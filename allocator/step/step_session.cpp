@@ -239,7 +239,7 @@ void StepSession::skipped(TagId tag, SkipReason reason, Bytes size) {
   count(tag, [&](TagStepStats& step) { step.skip(reason, size); });
 }
 
-void StepSession::stays(TagId tag, Bytes size) {
+void StepSession::count_kept(TagId tag, Bytes size) {
   count(tag, [&](TagStepStats& step) { step.offloadable += size; });
 }
 
@@ -284,7 +284,7 @@ SessionStats StepSession::stats(std::size_t most_tags) const {
   SessionStats stats;
   const Lock lock(mutex_);
   stats.steps = step_;
-  stats.live_handles = handles_;
+  stats.saved_tensor_handles = handles_;
   stats.cannot_help = cannot_help_;
   for (const auto& [id, tag] : tags_) {
     if (stats.tags.size() == most_tags) break;

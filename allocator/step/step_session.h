@@ -85,8 +85,8 @@ class StepSession {
   /// Counts a saved tensor that cannot be offloaded, by reason. `size` is its storage's bytes, once
   /// per storage and step.
   void skipped(TagId tag, SkipReason reason, Bytes size);
-  /// Counts a storage that could be offloaded and stays, because its tag offloads nothing.
-  void stays(TagId tag, Bytes size);
+  /// Counts a storage that could be offloaded and is kept, because its tag offloads nothing.
+  void count_kept(TagId tag, Bytes size);
   /// Counts a storage that is left to recompute; recomputed() counts its recomputation.
   void left_to_recompute(TagId tag, Bytes size);
   void recomputed(TagId tag, Bytes size);

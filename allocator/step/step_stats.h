@@ -64,7 +64,7 @@ struct TagStats {
 /// Statistics of a StepSession.
 struct SessionStats {
   std::uint64_t steps = 0;  // ended since the process started
-  std::int64_t live_handles = 0;
+  std::int64_t saved_tensor_handles = 0;
   std::vector<TagStats> tags{};
   CannotHelp cannot_help{};  // kNone if offloading lowers the peak, or while that is unknown
 };

@@ -45,7 +45,7 @@ void FreeRanges::add(std::byte* at, Bytes size, std::byte* piece, driver::FenceS
   }
 }
 
-std::optional<FreeRanges::Place> FreeRanges::take(Bytes size) {
+std::optional<FreeRanges::Taken> FreeRanges::take(Bytes size) {
   const auto fit = sized({size, nullptr});
   if (fit == by_size_.end()) return std::nullopt;
   const auto range = ranges_.find(fit->second);
@@ -55,7 +55,7 @@ std::optional<FreeRanges::Place> FreeRanges::take(Bytes size) {
   } else {
     resize(range, range->second.size - size);
   }
-  return Place{at, take_fences(at, size)};
+  return Taken{at, take_fences(at, size)};
 }
 
 bool FreeRanges::remove_piece(std::byte* piece, Bytes size) {

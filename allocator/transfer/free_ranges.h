@@ -29,12 +29,12 @@ class FreeRanges {
 
   /// A range with the fences that cover it. Best fit: the smallest range that is large enough, the
   /// lowest address among equals.
-  struct Place {
+  struct Taken {
     std::byte* at;
     driver::FenceSet fences;
   };
 
-  std::optional<Place> take(Bytes size);
+  std::optional<Taken> take(Bytes size);
 
   /// Removes a free range that is a whole piece. Returns false, without a change, if part of it is
   /// not free or has a fence.

@@ -16,7 +16,7 @@ struct Branch {
 
 }  // namespace
 
-void check_order_within(const GraphNodes& nodes, const char* chain, OrderChecker& reports) {
+void check_order_within(const GraphNodes& nodes, const char* chain, OrderChecker& races) {
   OrderChecker checker(false);
   std::vector<Branch> branches;
   std::vector<VectorClock> clocks(nodes.size());
@@ -41,7 +41,7 @@ void check_order_within(const GraphNodes& nodes, const char* chain, OrderChecker
     for (const Access& access : node->operation.accesses)
       checker.access(mine->actor, clock, access.bytes, access.write, {access.operation});
   }
-  reports.take_reports(checker);
+  races.take_races(checker);
 }
 
 std::string as_dot(const GraphNodes& nodes) {

@@ -60,9 +60,9 @@ std::vector<const GraphNode*> in_order(const GraphNodes& nodes, Choose&& choose)
   return order;
 }
 
-/// Reports nodes that access the same bytes, one writing, without an order between them. The report
-/// names a chain of nodes by `chain` and a number: "branch of a graph 2".
-void check_order_within(const GraphNodes& nodes, const char* chain, OrderChecker& reports);
+/// Reports nodes that access the same bytes, one writing, without an order between them. The text
+/// of the race names a chain of nodes by `chain` and a number: "branch of a graph 2".
+void check_order_within(const GraphNodes& nodes, const char* chain, OrderChecker& races);
 
 /// A graph in the DOT language.
 std::string as_dot(const GraphNodes& nodes);

@@ -60,7 +60,7 @@ Machine* make() {
 }
 
 /// After all exit functions of the program.
-__attribute__((destructor)) void say_how_many_reports() {
+__attribute__((destructor)) void print_race_count() {
   const Machine* machine = made.load();
   if (machine == nullptr || forked.load() || !machine->settings.check) return;
   if (machine->driver_started.load()) machine->checker.print_end();
@@ -70,7 +70,7 @@ __attribute__((destructor)) void say_how_many_reports() {
 
 Machine::Machine(const Settings& with)
     : settings(with),
-      checker(true, with.reports),
+      checker(true, with.races),
       ordering(checker, with.check),
       capacity(with.devices, with.memory.count(), with.context.count()),
       files(memory_files(with.visible)),

@@ -16,8 +16,8 @@
 namespace spillway::emulator {
 namespace {
 
-constexpr std::size_t kKeptReports = 1024;
-constexpr std::size_t kPrintedReports = 20;
+constexpr std::size_t kKeptRaces = 1024;
+constexpr std::size_t kPrintedRaces = 20;
 constexpr std::size_t kMaxAccesses = 32;  // of one segment; a race with an older one is missed
 
 std::string address(std::uintptr_t at) {
@@ -37,7 +37,7 @@ std::string detail(const AccessSite& deed, bool write, std::size_t bytes) {
   std::string text = std::string("\n  \"") + deed.operation + (write ? "\" writes " : "\" reads ") +
                      std::to_string(bytes) + " bytes";
   if (deed.tag != nullptr) text += std::string(", tag ") + deed.tag;
-  if (deed.place != nullptr) text += std::string(": ") + deed.place;
+  if (deed.location != nullptr) text += std::string(": ") + deed.location;
   return text;
 }
 
@@ -71,7 +71,7 @@ void OrderChecker::access(Actor actor,
   };
   const auto first = segments_.lower_bound(range.begin);
   const auto last = segments_.lower_bound(range.end);
-  bool reported = false;  // one report for one access
+  bool reported = false;  // one race for one access
   for (auto each = first; each != last && !reported; ++each) {
     const Segment& segment = each->second;
     for (const Access& before : segment.writes) {
@@ -119,34 +119,35 @@ void OrderChecker::forget(Range range) {
   segments_.erase(segments_.lower_bound(range.begin), segments_.lower_bound(range.end));
 }
 
-void OrderChecker::take_reports(OrderChecker& from) {
-  for (Report& report : from.reports_)
-    add(std::move(report));
+void OrderChecker::take_races(OrderChecker& from) {
+  for (Race& race : from.races_)
+    add(std::move(race));
   from.clear();
 }
 
-const char* OrderChecker::report(std::size_t index) {
-  if (index >= reports_.size()) return nullptr;
-  Report& report = reports_[index];
-  report.shown = report.text;
-  if (report.count > 1) report.shown += "\n  " + std::to_string(report.count) + " times";
-  return report.shown.c_str();
+const char* OrderChecker::race(std::size_t index) {
+  if (index >= races_.size()) return nullptr;
+  Race& race = races_[index];
+  race.shown = race.text;
+  if (race.count > 1) race.shown += "\n  " + std::to_string(race.count) + " times";
+  return race.shown.c_str();
 }
 
 void OrderChecker::clear() {
-  reports_.clear();
+  races_.clear();
   known_.clear();
 }
 
 void OrderChecker::print_end() const {
-  for (std::size_t i = 0; i < std::min(reports_.size(), kPrintedReports); ++i) {
-    if (reports_[i].count == 1) continue;
+  for (std::size_t i = 0; i < std::min(races_.size(), kPrintedRaces); ++i) {
+    if (races_[i].count == 1) continue;
     std::fprintf(stderr,
                  "spillway-check: %zu times %s\n",
-                 reports_[i].count,
-                 reports_[i].text.substr(sizeof "spillway-check:").c_str());
+                 races_[i].count,
+                 races_[i].text.substr(sizeof "spillway-check:").c_str());
   }
-  if (file_.empty()) std::fprintf(stderr, "spillway-check: %zu reports\n", count_);
+  if (file_.empty())
+    std::fprintf(stderr, "spillway-check: %zu race%s\n", count_, count_ == 1 ? "" : "s");
 }
 
 void OrderChecker::split(std::uintptr_t at) {
@@ -181,35 +182,35 @@ void OrderChecker::report_race(const char* kind,
                                const Access& before) {
   unordered().add();
   const bool wrote = std::string_view(kind).ends_with("write");
-  const std::string place =
+  const std::string location =
       detail(now.deed, write, now.bytes) + detail(before.deed, wrote, before.bytes);
-  if (const auto known = known_.find(kind + place); known != known_.end()) {
-    if (known->second < reports_.size()) ++reports_[known->second].count;
+  if (const auto known = known_.find(kind + location); known != known_.end()) {
+    if (known->second < races_.size()) ++races_[known->second].count;
     return;
   }
   const auto view = [](const Access& of) {
     return of.rows ? *of.rows : Strided(of.range);
   };
   const Strided::Common common = view(now).common(view(before));
-  add({kind + place,
+  add({kind + location,
        std::string("spillway-check: unordered ") + kind + ": \"" + now.deed.operation + "\" on " +
            actors_[now.actor] + " is not ordered after \"" + before.deed.operation + "\" on " +
            actors_[before.actor] + ": " + std::to_string(common.bytes) + " bytes at " +
-           address(common.first) + place,
+           address(common.first) + location,
        1,
        {}});
 }
 
-void OrderChecker::add(Report&& report) {
-  const auto [known, fresh] = known_.emplace(report.key, reports_.size());
+void OrderChecker::add(Race&& race) {
+  const auto [known, fresh] = known_.emplace(race.key, races_.size());
   if (!fresh) {
-    if (known->second < reports_.size()) reports_[known->second].count += report.count;
+    if (known->second < races_.size()) races_[known->second].count += race.count;
     return;
   }
   ++count_;
   if (!file_.empty()) append_byte(file_);
-  if (prints_ && count_ <= kPrintedReports) std::fprintf(stderr, "%s\n", report.text.c_str());
-  if (reports_.size() < kKeptReports) reports_.push_back(std::move(report));
+  if (prints_ && count_ <= kPrintedRaces) std::fprintf(stderr, "%s\n", race.text.c_str());
+  if (races_.size() < kKeptRaces) races_.push_back(std::move(race));
 }
 
 }  // namespace spillway::emulator

@@ -22,7 +22,7 @@ std::string name_of_this_thread(Actor actor) {
 }
 
 AccessSite deed(const char* operation) {
-  return {operation, thread_state().tag, thread_state().place};
+  return {operation, thread_state().tag, thread_state().location};
 }
 
 }  // namespace

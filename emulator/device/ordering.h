@@ -39,7 +39,7 @@ class Ordering {
   void begin(Actor stream);
 
   /// Records a read or write by the operation on `stream`, or by the calling thread. `operation`
-  /// must outlive the process; tag and place are the calling thread's.
+  /// must outlive the process; tag and location are the calling thread's.
   void access(Actor stream, const Strided& bytes, bool write, const char* operation);
   void host_access(const Strided& bytes, bool write, const char* operation);
   /// The bytes were released to the driver.

@@ -77,8 +77,8 @@ Result<Settings> read() {
   SPILLWAY_ASSIGN_OR_RETURN(const auto schedule, env::text("SPILLWAY_EMULATE_SCHEDULE"));
   SPILLWAY_ASSIGN_OR_RETURN(read.schedule, parse_schedule(schedule.value()));
   SPILLWAY_ASSIGN_OR_RETURN(read.check, env::flag("SPILLWAY_EMULATE_CHECK"));
-  SPILLWAY_ASSIGN_OR_RETURN(const auto reports, env::text("SPILLWAY_EMULATE_REPORTS"));
-  read.reports = reports.value_or("");
+  SPILLWAY_ASSIGN_OR_RETURN(const auto races, env::text("SPILLWAY_EMULATE_RACES"));
+  read.races = races.value_or("");
   SPILLWAY_ASSIGN_OR_RETURN(const long devices, env::integer("SPILLWAY_EMULATE_DEVICES"));
   read.visible = visible_devices(env::foreign("CUDA_VISIBLE_DEVICES"), static_cast<int>(devices));
   read.devices = static_cast<int>(read.visible.size());

@@ -43,12 +43,12 @@ using Visible = std::vector<int>;
 Visible visible_devices(const std::optional<std::string>& value, int devices);
 
 struct Settings {
-  Schedule schedule;    // SPILLWAY_EMULATE_SCHEDULE
-  bool check = false;   // SPILLWAY_EMULATE_CHECK
-  std::string reports;  // SPILLWAY_EMULATE_REPORTS, the file that counts reports
-  int devices = 1;      // number of SPILLWAY_EMULATE_DEVICES that the program sees
-  Visible visible;      // the visible devices
-  Bytes memory;         // SPILLWAY_EMULATE_MEMORY, per device
+  Schedule schedule;   // SPILLWAY_EMULATE_SCHEDULE
+  bool check = false;  // SPILLWAY_EMULATE_CHECK
+  std::string races;   // SPILLWAY_EMULATE_RACES, the file that counts races
+  int devices = 1;     // number of SPILLWAY_EMULATE_DEVICES that the program sees
+  Visible visible;     // the visible devices
+  Bytes memory;        // SPILLWAY_EMULATE_MEMORY, per device
   // SPILLWAY_EMULATE_CUDA_CONTEXT: the part of it that CUDA itself occupies
   Bytes context;
   Chip chip;                // SPILLWAY_EMULATE_CAPABILITY, SPILLWAY_EMULATE_MULTIPROCESSORS

@@ -24,7 +24,7 @@ struct ThreadState {
   bool zero_is_own = false;  // stream 0 means the thread's own default stream, not the device's
   std::array<Stream*, 8> own_streams{};  // the per-thread default streams, by device
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  const char* place = nullptr;      // for the order checker: the thread's location in the program
+  const char* location = nullptr;   // for the order checker: the thread's location in the program
   const char* tag = nullptr;        // and its tag
   std::array<char, 512> refused{};  // the last refused call, for the error's text
 };

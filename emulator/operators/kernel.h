@@ -52,7 +52,7 @@ class EmulatedKernel final : public c10::OperatorKernel {
   void fill_outputs(const Call& call) const;
   void add_idle_node(CUstream stream) const;
 
-  const char* name_;       // never freed: order-checker reports point to it
+  const char* name_;       // never freed: races of the order checker point to it
   const NamedBody* body_;  // null: the CPU has a kernel
   c10::DispatchKey key_;
   DeviceCheck same_device_;

@@ -94,7 +94,7 @@ void note(const TraceEntry& entry) {
   if (entry.action_ == TraceEntry::FREE_REQUESTED) return ledger.freed(entry.addr_);
   if (entry.action_ != TraceEntry::ALLOC && entry.action_ != TraceEntry::OOM) return;
   const CurrentOp doing = doing_now();
-  const Ledger::Block block{entry.size_, doing.name, doing.place, role_now()};
+  const Ledger::Block block{entry.size_, doing.name, doing.location, role_now()};
   if (entry.action_ == TraceEntry::OOM) return ledger.ended(block);
   ledger.allocated(entry.addr_, block);
 }
@@ -139,7 +139,7 @@ extern "C" SPILLWAY_EXPORT void spillway_operators_allocates_for(int role) {
   declared_role = role;
 }
 
-extern "C" SPILLWAY_EXPORT void spillway_operators_give_role(const void* at, int role) {
+extern "C" SPILLWAY_EXPORT void spillway_operators_set_role(const void* at, int role) {
   Ledgers& all = ledgers();
   const std::lock_guard lock(all.mutex);
   for (Ledger& ledger : all.of)

@@ -4,7 +4,7 @@
 #include "emulator/operators/accesses.h"
 #include "emulator/operators/installation.h"
 #include "emulator/operators/lists.h"
-#include "emulator/operators/places.h"
+#include "emulator/operators/program_locations.h"
 #include "emulator/operators/runtime.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -27,8 +27,8 @@ struct HostOperator {
 
 struct State {
   const char* name = nullptr;  // of the outermost operator that runs
-  const char* place = nullptr;
-  const char* forward = nullptr;  // the place of the backward node that runs here
+  const char* location = nullptr;
+  const char* forward = nullptr;  // the location of the backward node that runs here
   int depth = 0;                  // of operators inside operators
 };
 
@@ -48,9 +48,9 @@ std::atomic<const char*>& forward_slot(uint64_t thread, int64_t sequence) {
   return forward_places[mixed % forward_places.size()];
 }
 
-void set_place(const char* place) {
-  state.place = place;
-  emulated_runtime().place(place);
+void set_location(const char* location) {
+  state.location = location;
+  emulated_runtime().location(location);
 }
 
 HostOperator look_at(const at::RecordFunction& function) {
@@ -101,12 +101,12 @@ void report_host_accesses(const at::RecordFunction& function) {
 std::unique_ptr<at::ObserverContext> operator_begins(const at::RecordFunction& function) {
   auto outer = state.depth == 0 ? std::make_unique<Outer>() : nullptr;
   if (state.depth++ == 0) {
-    const char* here = python_place();
-    set_place(here != nullptr ? here : state.forward);
+    const char* here = python_location();
+    set_location(here != nullptr ? here : state.forward);
     state.name = permanent_copy(function.name());
   }
   if (function.seqNr() >= 0) {
-    forward_slot(at::RecordFunction::currentThreadId(), function.seqNr()).store(state.place);
+    forward_slot(at::RecordFunction::currentThreadId(), function.seqNr()).store(state.location);
   }
   if (emulated_runtime().checks) report_host_accesses(function);
   return outer;
@@ -117,9 +117,9 @@ std::unique_ptr<at::ObserverContext> backward_begins(const at::RecordFunction& f
   const char* forward = forward_slot(function.forwardThreadId(), function.seqNr()).load();
   state.forward = forward == nullptr ? "a backward pass"
                                      : permanent_copy(std::string("backward of ") + forward);
-  state.depth = 0;  // operators of a node in Python have places of their own
+  state.depth = 0;  // operators of a node in Python have locations of their own
   state.name = permanent_copy(function.name());
-  set_place(state.forward);
+  set_location(state.forward);
   return outer;
 }
 
@@ -127,13 +127,13 @@ void ends(const at::RecordFunction&, at::ObserverContext* context) {
   --state.depth;
   if (context == nullptr) return;
   state = static_cast<Outer*>(context)->before;
-  set_place(state.place);
+  set_location(state.location);
 }
 
 }  // namespace
 
 CurrentOp doing_now() {
-  return {state.name, state.place};
+  return {state.name, state.location};
 }
 
 void observe_operators() {

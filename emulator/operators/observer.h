@@ -11,7 +11,7 @@ void observe_operators();
 /// forward pass if there are no others. Null if unknown. Both outlive the process.
 struct CurrentOp {
   const char* name = nullptr;
-  const char* place = nullptr;
+  const char* location = nullptr;
 };
 
 CurrentOp doing_now();

@@ -51,14 +51,14 @@ enum spillway_operators_role {  // NOLINT(readability-identifier-naming): C
 /// Sets the purpose of the calling thread's allocations from now on; SPILLWAY_ROLE_OTHER: as above.
 void spillway_operators_allocates_for(int role);
 /// Sets the purpose of the block that begins there. Does nothing if there is none.
-void spillway_operators_give_role(const void* at, int role);
+void spillway_operators_set_role(const void* at, int role);
 
 /// A block of memory and its origin: an operator or backward node, null if there is none, and lines
 /// of the program, null if unknown. Both outlive the process.
 struct spillway_operators_block {  // NOLINT(readability-identifier-naming): C
   uint64_t bytes;                  // as asked for
   const char* name;
-  const char* place;
+  const char* location;
   int role;
 };
 

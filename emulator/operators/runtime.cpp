@@ -39,7 +39,7 @@ EmulatedRuntime find_all() {
   find(found.fail, "spillway_emulator_fail");
   find(found.access_view, "spillway_emulator_access_view");
   find(found.host_access_view, "spillway_emulator_host_access_view");
-  find(found.place, "spillway_emulator_place");
+  find(found.location, "spillway_emulator_location");
   find(found.pause_threads, "spillway_emulator_pause_threads");
   find(found.synchronize, "cudaStreamSynchronize");
   return found;
@@ -49,7 +49,7 @@ EmulatedRuntime find_all() {
 
 bool EmulatedRuntime::complete() const {
   return ready && error && rng_is_cpu && drain && begin && access && access_view &&
-         host_access_view && place && pause_threads && touch && capturing && add_node &&
+         host_access_view && location && pause_threads && touch && capturing && add_node &&
          collective && cost && fail && synchronize;
 }
 

@@ -28,7 +28,7 @@ struct EmulatedRuntime {
   decltype(&spillway_emulator_fail) fail = nullptr;
   decltype(&spillway_emulator_access_view) access_view = nullptr;
   decltype(&spillway_emulator_host_access_view) host_access_view = nullptr;
-  decltype(&spillway_emulator_place) place = nullptr;
+  decltype(&spillway_emulator_location) location = nullptr;
   decltype(&spillway_emulator_pause_threads) pause_threads = nullptr;
   decltype(&cudaStreamSynchronize) synchronize = nullptr;
 

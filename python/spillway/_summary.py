@@ -54,7 +54,7 @@ def by_tag(device: Any = None) -> dict[str, Any]:
     """
     index = device_index(device)
     stats = glue().stats()
-    if not stats["ours"]:
+    if not stats["uses_spillway"]:
         return _of_another(index, stats)
     tags = {
         name: {

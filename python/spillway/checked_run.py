@@ -25,22 +25,22 @@ _PR_SET_PDEATHSIG = 1
 
 
 def run_checked(program: str, command: Sequence[str], env: Mapping[str, str]) -> int:
-    """The command's exit status, REPORTED where it is 0 and there were reports. Ends by the command's signal
+    """The command's exit status, REPORTED where it is 0 and there were races. Ends by the command's signal
     where one killed it.
 
-    Each process adds a byte for each report to a private file, which needs nothing of how it ends. The last
-    line on stderr is the sum.
+    Each process appends a byte for each race to a private file, so that the count is right however it ends.
+    The last line on stderr is the sum.
     """
     with scratch_folder() as folder:
-        counted = folder / "reports"
+        counted = folder / "races"
         counted.touch(0o600)
-        status = run_to_end(program, command, {**env, "SPILLWAY_EMULATE_REPORTS": str(counted)})
+        status = run_to_end(program, command, {**env, "SPILLWAY_EMULATE_RACES": str(counted)})
         if status is None:
             return NOT_EXECUTABLE
-        reports = counted.stat().st_size
-    print(f"spillway-check: {reports} reports", file=sys.stderr, flush=True)
+        races = counted.stat().st_size
+    print(f"spillway-check: {races} race{'' if races == 1 else 's'}", file=sys.stderr, flush=True)
     status = end_alike(status)
-    return REPORTED if status == 0 and reports > 0 else status
+    return REPORTED if status == 0 and races > 0 else status
 
 
 def run_to_end(program: str, command: Sequence[str], env: Mapping[str, str], **options: Any) -> int | None:

@@ -29,7 +29,7 @@ def size_of(name: str, value: Any, least: int = 1) -> int:
 
 
 def _require_ours() -> None:
-    if not glue().stats()["ours"]:
+    if not glue().stats()["uses_spillway"]:
         raise RuntimeError(
             "only memory of Spillway's allocator can be limited. Call spillway.use_allocator() before CUDA "
             "is initialized, or limit PyTorch's allocator with torch.cuda.set_per_process_memory_fraction."

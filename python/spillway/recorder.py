@@ -121,7 +121,7 @@ def _begin_in(folder: Path | None, operators: bool) -> None:
     # Without the interpreter's ordinary end the log has no end either, and the report states that.
     atexit.register(stop)
     end_steps_with_optimizers()
-    if glue().stats()["ours"]:
+    if glue().stats()["uses_spillway"]:
         expect_global_hooks()
         watch()
     if operators:  # after what gives the nodes of backward passes their tags, to be called after it
@@ -172,6 +172,8 @@ def _about(page: Path | None) -> dict[str, Any]:
         "clock": clock if emulated else "device",
         "shape_only": is_dry_run(),
         "devices": devices,
-        "allocator": torch.cuda.memory.get_allocator_backend() if not glue().stats()["ours"] else "spillway",
+        "allocator": "spillway"
+        if glue().stats()["uses_spillway"]
+        else torch.cuda.memory.get_allocator_backend(),
         "page": str(page) if page else None,
     }

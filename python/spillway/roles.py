@@ -107,7 +107,7 @@ class _Hooks:
         for path, below in outermost.named_modules():
             name = f"activation/{path.replace('*', '_').replace('/', '_')}" if path else "activation"
             self.roles.setdefault(below, self.glue.intern_tag(name))
-        self.glue.give_roles(_memory(outermost), self.parameter)
+        self.glue.set_roles(_memory(outermost), self.parameter)
         # One that is called inside another and is no part of it: known by its class.
         return self.roles.setdefault(module, self.glue.intern_tag(f"activation/{type(module).__name__}"))
 
@@ -115,9 +115,9 @@ class _Hooks:
         self.calls.end_left()
         if optimizer not in self.optimizers:
             self.optimizers.add(optimizer)
-            self.glue.give_roles(_parameters(optimizer), self.parameter)
-            self.glue.give_roles(_state(optimizer.state), self.optimizer)
-        self.glue.give_roles_to_workspaces()
+            self.glue.set_roles(_parameters(optimizer), self.parameter)
+            self.glue.set_roles(_state(optimizer.state), self.optimizer)
+        self.glue.set_workspace_roles()
         self.after_step()  # of a step that was interrupted
         self.steps.opened = self.glue.Opened()
         self.steps.opened.open(functools.partial(self.glue.set_role, self.optimizer), self.glue.set_role)

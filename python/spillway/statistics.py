@@ -104,8 +104,8 @@ class HeapStats(TypedDict):
     out_of_memory: int
     bad_frees: int
     over_budget: int
-    plan_replayed: int
-    plan_mismatches: int
+    replayed_allocations: int
+    replay_mismatches: int
 
 
 class PinRefusals(TypedDict):
@@ -167,9 +167,9 @@ class Stats(TypedDict):
     """The result of `spillway.stats()`."""
 
     steps: int
-    live_handles: int
+    saved_tensor_handles: int
     allocator: str
-    ours: bool
+    uses_spillway: bool
     emulated: bool
     cannot_help: CannotHelp | None
     driver: DriverStats
@@ -179,30 +179,35 @@ class Stats(TypedDict):
 
 
 def stats() -> Stats:
-    """A snapshot of Spillway's counters. Sizes are bytes; all are integers unless said otherwise.
+    """A snapshot of Spillway's counters. Sizes are bytes. Values are integers unless a type is given.
 
     Its type, ``Stats``, and those of its parts are in ``spillway.statistics``.
 
     ``steps``
         training steps ended so far.
-    ``live_handles``
-        saved tensors that graphs hold now.
+    ``saved_tensor_handles``
+        saved-tensor handles that graphs own now.
     ``allocator`` (str)
         the name of PyTorch's CUDA allocator: "spillway" after ``use_allocator()``.
-    ``ours`` (bool)
+    ``uses_spillway`` (bool)
         PyTorch's CUDA memory is Spillway's, by ``use_allocator()`` or by the pluggable allocator.
     ``emulated`` (bool)
         the device is the emulated GPU.
     ``cannot_help`` (dict or None)
-        why offloading does not lower the peak, once three steps with an optimizer's step in a row have shown
-        it; None otherwise, and under PyTorch's own allocator, except for "other_offloader". ``reason`` (str):
-        "optimizer" or "evaluation" (the peak is reached there), "operator" (inside one, in memory that no
-        graph saves), "compiled_graph" (inside a graph of ``torch.compile``), "other_offloader" (other
-        saved-tensor hooks handle what is saved) or "model_state" (parameters, gradients and optimizer states
-        exceed the budget: reported at once); while it holds, what a job under ``spillway run`` saves stays
-        on the GPU; ``text`` (str): what that means and what to do; ``bytes``: the
-        peak, with "operator" the size of its allocation, with "model_state" the missing bytes;
-        ``device``: the GPU.
+        why offloading does not lower the peak. None until three steps in a row, each with an optimizer's
+        step, have shown a reason. Under PyTorch's own allocator only "other_offloader" is found.
+
+        ``reason`` (str):
+
+        * "optimizer", "evaluation": the peak is reached there.
+        * "operator": the peak is reached inside an operator, in memory that no graph saves.
+        * "compiled_graph": the peak is reached inside a graph of ``torch.compile``.
+        * "other_offloader": other saved-tensor hooks handle the saved tensors.
+        * "model_state": parameters, gradients and optimizer states exceed the budget. It is reported at once.
+          While it holds, a job under ``spillway run`` keeps its saved tensors on the GPU.
+
+        ``text`` (str): the meaning, and what to do. ``bytes``: the peak; with "operator" the size of its
+        allocation, with "model_state" the missing bytes. ``device``: the GPU.
     ``driver``
         what Spillway has asked of the driver, over all devices: ``allocations`` of device memory,
         ``registrations`` of host memory, ``host_syncs`` (times the host waited for the device),
@@ -231,7 +236,7 @@ def stats() -> Stats:
             uses it); counters: ``allocations``, ``frees``, ``driver_allocations``, ``driver_releases``,
             ``fence_waits``, ``out_of_memory``, ``bad_frees`` (of addresses that start no allocated block:
             refused), ``over_budget`` (allocations that exceeded a budget, in a step or in an evaluation);
-            with SPILLWAY_PLAN_REPLAY: ``plan_replayed`` (allocations), ``plan_mismatches`` (steps).
+            with SPILLWAY_PLAN_REPLAY: ``replayed_allocations`` and ``replay_mismatches`` (steps).
         ``host``
             pinned memory: ``pinned_bytes``, ``pinned_peak_bytes``, ``in_slots_bytes``,
             ``in_slots_peak_bytes``, ``registrations``; of the pinned bytes: ``huge_bytes`` (in huge pages

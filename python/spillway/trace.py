@@ -31,7 +31,7 @@ class Recording:
 
     ``lifetimes``: a record per storage, finished ones first: ``block`` (counts allocations), ``bytes``,
     ``tag``, ``stream``, ``pool``, and three moments, ``birth``, ``last_use`` and ``death`` (None while it
-    lives), each with ``place`` (in the sequence of events), ``time`` (nanoseconds) and ``step``. A use is
+    lives), each with ``event`` (its index among all events), ``time`` (nanoseconds) and ``step``. A use is
     a save for, or an unpacking in, a backward pass, as regions of ``CPUOffload`` see them.
     """
 
@@ -61,7 +61,7 @@ def record_trace(
         raise TypeError(f"most must be an integer, not {most!r}")
     if most < 0:
         raise ValueError(f"most must be at least 0, not {most}")
-    if not glue().stats()["ours"]:
+    if not glue().stats()["uses_spillway"]:
         raise RuntimeError(
             "only memory of Spillway's allocator can be recorded. Call spillway.use_allocator() before CUDA "
             "is initialized."

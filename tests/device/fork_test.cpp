@@ -46,7 +46,7 @@ TEST_F(ForkTest, HandlesThatAForkedChildDestroysChangeNothing) {
     return runtime_->stats().devices.empty();
   }));
 
-  EXPECT_EQ(runtime_->stats().live_handles, 1);
+  EXPECT_EQ(runtime_->stats().saved_tensor_handles, 1);
   backward(std::move(saved));
 }
 

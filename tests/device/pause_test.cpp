@@ -47,11 +47,11 @@ class RuntimePauseTest : public testing::Test {
 };
 
 TEST_F(RuntimePauseTest, AllDevicesArePausedAndResumed) {
-  const Result<PauseReport> report = runtime_.pauses().pause({{"optimizer"}});
-  ASSERT_TRUE(report.ok()) << report.status().message();
+  const Result<PauseResult> result = runtime_.pauses().pause({{"optimizer"}});
+  ASSERT_TRUE(result.ok()) << result.status().message();
 
-  EXPECT_EQ(report.value().blocks, 2U);
-  EXPECT_EQ(report.value().released, kSize + kSize);
+  EXPECT_EQ(result.value().blocks, 2U);
+  EXPECT_EQ(result.value().released, kSize + kSize);
   EXPECT_EQ(paused(), (std::vector{kSize, kSize}));
   EXPECT_TRUE(runtime_.pauses().resume({"optimizer"}).ok());
   EXPECT_EQ(paused(), (std::vector{0_B, 0_B}));
@@ -83,10 +83,10 @@ TEST_F(RuntimePauseTest, OneOfTwoRequestsThatFailsTakesTheOtherBack) {
   const auto cache = devices_[0]->allocate(kSize, kStream).value();
   ASSERT_EQ(spillway_emulator_fault("cuMemcpyDtoHAsync:1=1"), nullptr);
 
-  const auto report =
+  const auto result =
       runtime_.pauses().pause({{"cache", Contents::kDiscarded}, {"optimizer", Contents::kKept}});
 
-  EXPECT_EQ(report.status().code(), Code::kDriver);
+  EXPECT_EQ(result.status().code(), Code::kDriver);
   EXPECT_EQ(paused(), (std::vector{0_B, 0_B}));
   devices_[0]->free(cache);
 }

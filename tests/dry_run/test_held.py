@@ -44,7 +44,7 @@ def main(budget):
             found["peak"].append(torch.cuda.max_memory_allocated())
     except spillway.BudgetError as error:
         found["smallest"] = error.smallest
-    found["replayed"] = spillway.stats()["devices"][0]["heap"]["plan_replayed"]
+    found["replayed"] = spillway.stats()["devices"][0]["heap"]["replayed_allocations"]
     explained = spillway.explain("held")
     found["least"] = explained and explained.curve[0].budget
     print(json.dumps(found))

@@ -39,7 +39,7 @@ class Test : public ::testing::Test {
   void SetUp() override {
     ASSERT_EQ(spillway_emulator_error(), std::string());
     ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
-    spillway_emulator_clear_reports();
+    spillway_emulator_clear_races();
   }
 };
 
@@ -104,7 +104,7 @@ inline void copy(void* to, const void* from, std::size_t bytes, cudaStream_t str
 
 inline std::vector<std::string> reports() {
   std::vector<std::string> all;
-  while (const char* text = spillway_emulator_report(all.size()))
+  while (const char* text = spillway_emulator_race(all.size()))
     all.emplace_back(text);
   return all;
 }

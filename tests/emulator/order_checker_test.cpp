@@ -367,8 +367,8 @@ TEST_F(OrderCheckerTest, ReportsAreCountedAndCanBeCleared) {
   operation(out_, block_.at(), true, "other");
 
   EXPECT_EQ(count("unordered"), before + 1);
-  spillway_emulator_clear_reports();
-  EXPECT_EQ(spillway_emulator_report(0), nullptr);
+  spillway_emulator_clear_races();
+  EXPECT_EQ(spillway_emulator_race(0), nullptr);
 }
 
 }  // namespace

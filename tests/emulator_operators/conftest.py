@@ -81,14 +81,14 @@ class Emulator:
     def __init__(self):
         self._library = ctypes.CDLL(None)
         self._library.spillway_emulator_count.restype = ctypes.c_uint64
-        self._library.spillway_emulator_report.restype = ctypes.c_char_p
+        self._library.spillway_emulator_race.restype = ctypes.c_char_p
 
     def count(self, what):
         return self._library.spillway_emulator_count(what.encode())
 
     def reports(self):
         kept = []
-        while (text := self._library.spillway_emulator_report(ctypes.c_size_t(len(kept)))) is not None:
+        while (text := self._library.spillway_emulator_race(ctypes.c_size_t(len(kept)))) is not None:
             kept.append(text.decode())
         return kept
 

@@ -13,11 +13,11 @@ SIZE = 1 << 14
 def reports():
     """What the checker has reported since the last call."""
     library = ctypes.CDLL(None)
-    library.spillway_emulator_report.restype = ctypes.c_char_p
+    library.spillway_emulator_race.restype = ctypes.c_char_p
     kept = []
-    while (text := library.spillway_emulator_report(ctypes.c_size_t(len(kept)))) is not None:
+    while (text := library.spillway_emulator_race(ctypes.c_size_t(len(kept)))) is not None:
         kept.append(text.decode())
-    library.spillway_emulator_clear_reports()
+    library.spillway_emulator_clear_races()
     return kept
 
 

@@ -37,7 +37,7 @@ def test_nothing_of_one_run_is_in_the_next(to_fork):
 
 def test_checks_of_the_emulated_gpu_are_reported_at_the_end(to_fork):
     done = to_fork.run(BLOCK, environment={**os.environ, "SPILLWAY_EMULATE_CHECK": "1"})
-    assert (done.returncode, done.stderr) == (0, "spillway-check: 0 reports\n")
+    assert (done.returncode, done.stderr) == (0, "spillway-check: 0 races\n")
 
 
 @pytest.mark.parametrize(

@@ -304,7 +304,7 @@ TEST_F(HeapModelTest, TheHeapMatchesTheModelInRandomCalls) {
   heap_->release_pool(PoolId{1});
   heap_->release_pool(PoolId{2});
   heap_->trim_sync();
-  EXPECT_EQ(heap_->stats().reserved, 0_B) << where() << "; " << heap_->view().report();
+  EXPECT_EQ(heap_->stats().reserved, 0_B) << where() << "; " << heap_->view().describe();
   EXPECT_EQ(heap_->view().check(), "") << where();
 }
 
@@ -332,15 +332,15 @@ class HeapModelStepsTest : public HeapModelTest {
       if (random_() % 8 == 0) expect_accounting();
     }
     Unreliable::on = false;
-    replayed_ += heap_->stats().plan_replayed;
-    differed_ += heap_->stats().plan_mismatches;
+    replayed_ += heap_->stats().replayed_allocations;
+    differed_ += heap_->stats().replay_mismatches;
     heap_->limits().set_limit(0_B);
     while (!blocks_.empty() && !HasFatalFailure())
       remove();
     heap_->release_pool(PoolId{1});
     heap_->release_pool(PoolId{2});
     heap_->trim_sync();
-    ASSERT_EQ(heap_->stats().reserved, 0_B) << where() << "; " << heap_->view().report();
+    ASSERT_EQ(heap_->stats().reserved, 0_B) << where() << "; " << heap_->view().describe();
     ASSERT_EQ(heap_->view().check(), "") << where();
   }
 

@@ -134,7 +134,7 @@ TEST_F(HeapModelThreadsTest, ThreadsAroundAPlannedStepLeaveTheAccountingCorrect)
   for (std::thread& thread : threads)
     thread.join();
 
-  EXPECT_GT(heap_->stats().plan_replayed, 0U);
+  EXPECT_GT(heap_->stats().replayed_allocations, 0U);
   expect_right_accounting();
 }
 

@@ -45,7 +45,7 @@ class HeapOrderTest : public HeapTest {
  protected:
   void SetUp() override {
     HeapTest::SetUp();
-    spillway_emulator_clear_reports();
+    spillway_emulator_clear_races();
     reports_ = spillway_emulator_count("unordered");
     old_ = std::make_unique<Pinned>(table_);
     new_ = std::make_unique<Pinned>(table_);
@@ -121,7 +121,7 @@ TEST_F(HeapOrderTest, WithoutTheWaitForTheFenceTheReaderSeesNewBytesAndBothOpera
 
   EXPECT_EQ(out_->first(), 22);
   ASSERT_GE(reports(), 1U);
-  EXPECT_NE(std::string(spillway_emulator_report(0)).find("memcpy"), std::string::npos);
+  EXPECT_NE(std::string(spillway_emulator_race(0)).find("memcpy"), std::string::npos);
 }
 
 TEST_F(HeapOrderTest, AnotherStreamThatUsedAFreedBlockSeesTheOldBytes) {
@@ -201,7 +201,7 @@ TEST_F(HeapOrderTest, AnotherStreamThatUsedAPlannedBlockSeesTheOldBytes) {
     heap_->placement().end_step();
   }
   block_ = allocate(Bytes{kSize});
-  ASSERT_EQ(heap_->stats().plan_replayed, 1U);
+  ASSERT_EQ(heap_->stats().replayed_allocations, 1U);
   write(*old_);
   read_on_side();
   heap_->record_use(block_, side_);

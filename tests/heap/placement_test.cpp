@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/heap/placement.h"
 
-#include "allocator/heap/step_plan.h"
+#include "allocator/heap/replay_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -182,9 +182,9 @@ TEST(PlacementTest, UnplannedBlocksLeaveRoomForFragmentation) {
       request.fenced = random() % 2 == 0;
       sequence.requests.push_back(request);
     }
-    const Bytes least = plan_within(sequence, 0_B, 4_KiB).size;
+    const Bytes least = replay_plan_within(sequence, 0_B, 4_KiB).size;
     const Bytes room = least + Bytes{least.count() / 8};
-    if (plan_within(sequence, room, 4_KiB).size <= room) ++fit;
+    if (replay_plan_within(sequence, room, 4_KiB).size <= room) ++fit;
   }
   EXPECT_GE(fit, kRounds - 4);  // less left alone is not always less to hold
 }

@@ -38,9 +38,9 @@ class PlanReplayTest : public HeapTest {
     step();
   }
 
-  std::uint64_t replayed() { return heap_->stats().plan_replayed; }
+  std::uint64_t replayed() { return heap_->stats().replayed_allocations; }
 
-  std::uint64_t mismatches() { return heap_->stats().plan_mismatches; }
+  std::uint64_t mismatches() { return heap_->stats().replay_mismatches; }
 };
 
 }  // namespace spillway

@@ -102,7 +102,7 @@ class HeapThreadsTest : public HeapTest {
       heap_->record_use(made.value(), side_);
       heap_->free(swap(random() % shared_.size(), made.value()));
       if (i % 100 == 0) heap_->trim_sync();
-      if (i % 10 == 0) static_cast<void>(heap_->view().report());
+      if (i % 10 == 0) static_cast<void>(heap_->view().describe());
     }
   }
 

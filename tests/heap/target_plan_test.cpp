@@ -55,9 +55,9 @@ class TargetPlanTest : public HeapTest {
     HeapTest::TearDown();
   }
 
-  std::uint64_t replayed() { return heap_->stats().plan_replayed; }
+  std::uint64_t replayed() { return heap_->stats().replayed_allocations; }
 
-  std::uint64_t mismatches() { return heap_->stats().plan_mismatches; }
+  std::uint64_t mismatches() { return heap_->stats().replay_mismatches; }
 
   Bytes target_;
   bool checked_ = false;  // the heap, where its blocks are allocated
@@ -289,7 +289,7 @@ TEST_F(OneGradientTest, BlocksFreedInTheNextStepWasteNoRoom) {
     step(3_MiB);
 
   EXPECT_EQ(heap_->placement().take_plan_shortfall(), 0_B);
-  EXPECT_EQ(heap_->stats().plan_replayed, 4U);
+  EXPECT_EQ(heap_->stats().replayed_allocations, 4U);
 }
 
 TEST_F(TargetPlanTest, ABlockInAnAbandonedPlansPagesIsReleasedWhenFreed) {

@@ -61,9 +61,9 @@ TEST_F(RecorderTest, ALifeHasBirthLastUseAndDeath) {
   EXPECT_EQ(life.bytes, 3_KiB);
   EXPECT_EQ(tag_name(life.tag), "mlp");
   EXPECT_EQ(life.stream, 7U);
-  EXPECT_EQ(life.birth.place, 1U);
-  EXPECT_EQ(life.last_use.place, 4U);
-  EXPECT_EQ(life.death.place, 5U);
+  EXPECT_EQ(life.birth.event, 1U);
+  EXPECT_EQ(life.last_use.event, 4U);
+  EXPECT_EQ(life.death.event, 5U);
   EXPECT_EQ(life.birth.step, 0U);
   EXPECT_EQ(life.death.step, 1U);
   EXPECT_EQ(life.death.time - life.birth.time, 40U);

@@ -76,6 +76,6 @@ def test_inference_stays_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize("script", ["gradient_accumulation", "lora", "plain_loop"])
 def test_every_access_is_ordered(script: str, tmp_path: Path) -> None:
     ours = under_spillway(script, tmp_path, "--ratio", "1", "--schedule", "late", "--check")
-    assert (ours.status, ours.stderr.splitlines()[-1]) == (0, "spillway-check: 0 reports"), ours.stderr
+    assert (ours.status, ours.stderr.splitlines()[-1]) == (0, "spillway-check: 0 races"), ours.stderr
     assert ours.moved == ours.offloadable
     assert min(ours.moved) > 0

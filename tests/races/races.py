@@ -289,11 +289,11 @@ def views_that_share_a_column(racy):
 def reports():
     """What the checker has reported since the last call."""
     runtime = ctypes.CDLL(None)
-    runtime.spillway_emulator_report.restype = ctypes.c_char_p
+    runtime.spillway_emulator_race.restype = ctypes.c_char_p
     kept = []
-    while (text := runtime.spillway_emulator_report(ctypes.c_size_t(len(kept)))) is not None:
+    while (text := runtime.spillway_emulator_race(ctypes.c_size_t(len(kept)))) is not None:
         kept.append(text.decode())
-    runtime.spillway_emulator_clear_reports()
+    runtime.spillway_emulator_clear_races()
     return kept
 
 

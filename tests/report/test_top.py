@@ -72,7 +72,7 @@ def reading_at(seconds: float, out: int, back: int, stalled: int, **changes) -> 
         reading.TagReading("", 0, 0, 0, 0),
         reading.TagReading("mlp", 3 * MIB, 4 * MIB, 9, stalled),
     )
-    flags = {"emulated": False, "ours": True}
+    flags = {"emulated": False, "uses_spillway": True}
     return reading.Reading(**(page | flags | changes), devices=(device,), tags=tags)
 
 

@@ -188,7 +188,7 @@ class EdgesTest : public ResidencyFixture, public testing::WithParamInterface<Ed
     Outcome outcome;
     for (int round = 0; round < kRounds; ++round) {
       synchronize();
-      spillway_emulator_clear_reports();
+      spillway_emulator_clear_races();
       const std::uint64_t before = spillway_emulator_count("unordered");
       if ((this->*GetParam().round)(round + 1)) ++outcome.right;
       if (spillway_emulator_count("unordered") == before) ++outcome.silent;
@@ -199,7 +199,7 @@ class EdgesTest : public ResidencyFixture, public testing::WithParamInterface<Ed
 
   static bool edge_is_named() {
     const Edge& edge = GetParam();
-    for (std::size_t index = 0; const char* text = spillway_emulator_report(index); ++index) {
+    for (std::size_t index = 0; const char* text = spillway_emulator_race(index); ++index) {
       const std::string report(text);
       const std::size_t kind = report.find(edge.kind);
       const std::size_t later = report.find(edge.later, kind);

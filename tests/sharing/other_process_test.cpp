@@ -48,7 +48,7 @@ bool give_up_taking_files() {
 }
 
 TEST_F(SharingTest, WhereFilesMayNotBeTakenTheErrorSaysWhatToAllow) {
-  const SharedPlace place = shared(allocate(4_MiB));
+  const SharedBlock place = shared(allocate(4_MiB));
   bool given_up = false;
   Status status;
 

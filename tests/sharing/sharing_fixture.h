@@ -22,10 +22,10 @@ class SharingTest : public HeapTest {
     imports_ = std::make_unique<Imports>(device_);
   }
 
-  SharedPlace shared(driver::DevicePtr at) {
+  SharedBlock shared(driver::DevicePtr at) {
     auto place = exports_->share(at);
     EXPECT_TRUE(place.ok()) << place.status().message();
-    return place.ok() ? place.value() : SharedPlace{};
+    return place.ok() ? place.value() : SharedBlock{};
   }
 
   std::shared_ptr<void> opened(const std::string& handle) {

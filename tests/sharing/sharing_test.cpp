@@ -30,7 +30,7 @@ std::ptrdiff_t open_files() {
 
 TEST_F(SharingTest, WhatOneSideWritesTheOtherReads) {
   const driver::DevicePtr block = allocate(7_MiB);
-  const SharedPlace place = shared(block);
+  const SharedBlock place = shared(block);
   const auto memory = opened(place.handle);
 
   write(block.raw(), 42);
@@ -41,7 +41,7 @@ TEST_F(SharingTest, WhatOneSideWritesTheOtherReads) {
 
 TEST_F(SharingTest, ABlockInSeveralPiecesIsMappedInOne) {
   const driver::DevicePtr block = allocate(7_MiB);
-  const SharedPlace place = shared(block);
+  const SharedBlock place = shared(block);
   ASSERT_GT(MemoryHandle::read(place.handle).value().pieces.size(), 1U);
   const auto memory = opened(place.handle);
 
@@ -55,7 +55,7 @@ TEST_F(SharingTest, ABlockInTheMiddleOfAChunkHasAnOffset) {
   allocate(512_KiB);
   const driver::DevicePtr block = allocate(512_KiB);
   write(block.raw(), 5);
-  const SharedPlace place = shared(block);
+  const SharedBlock place = shared(block);
 
   EXPECT_EQ(place.offset, 512_KiB);
   EXPECT_EQ(read(at(opened(place.handle), place.offset)), 5);
@@ -63,8 +63,8 @@ TEST_F(SharingTest, ABlockInTheMiddleOfAChunkHasAnOffset) {
 
 TEST_F(SharingTest, AllAddressesOfABlockHaveOneHandleThatIsMappedOnce) {
   const driver::DevicePtr block = allocate(4_MiB);
-  const SharedPlace begin = shared(block);
-  const SharedPlace inside = shared(block + 3_MiB);
+  const SharedBlock begin = shared(block);
+  const SharedBlock inside = shared(block + 3_MiB);
   const auto first = opened(begin.handle);
   const auto second = opened(inside.handle);
 
@@ -74,7 +74,7 @@ TEST_F(SharingTest, AllAddressesOfABlockHaveOneHandleThatIsMappedOnce) {
 }
 
 TEST_F(SharingTest, TheLastOwnerUnmaps) {
-  const SharedPlace place = shared(allocate(4_MiB));
+  const SharedBlock place = shared(allocate(4_MiB));
   const auto unmapped = [] {
     return spillway_emulator_count("cuMemAddressFree");
   };
@@ -112,7 +112,7 @@ TEST_F(SharingTest, WhatCannotBeWaitedForStaysMapped) {
 
 TEST_F(SharingTest, TheMemoryOutlivesTheSendersBlock) {
   const driver::DevicePtr block = allocate(4_MiB);
-  const SharedPlace place = shared(block);
+  const SharedBlock place = shared(block);
   const auto memory = opened(place.handle);
   write(block.raw(), 6);
 

@@ -188,7 +188,7 @@ TEST_F(StepsTest, ThreadsMayTrainAtTheSameTime) {
   for (std::thread& thread : threads)
     thread.join();
 
-  EXPECT_EQ(runtime_->stats().live_handles, 0);
+  EXPECT_EQ(runtime_->stats().saved_tensor_handles, 0);
   EXPECT_EQ(runtime_->stats().devices.at(0).residency.on_host, 0_B);
 }
 

@@ -127,7 +127,7 @@ def one_sharded_tensor(name, rank, region):
     del sharded
     torch.cuda.synchronize()
     moves = isinstance(region, spillway.CPUOffload)
-    if moves and spillway.stats()["ours"]:
+    if moves and spillway.stats()["uses_spillway"]:
         assert torch.cuda.memory_allocated() < before  # none of it is left on the device
     graph.backward()
     (back,) = seen

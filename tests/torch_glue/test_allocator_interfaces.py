@@ -327,7 +327,7 @@ with spillway.CPUOffload(0.5):
 try:
     spillway.memory.record_trace()
 except RuntimeError as error:
-    report([spillway.stats()["ours"], str(error)])
+    report([spillway.stats()["uses_spillway"], str(error)])
 """
     )
     assert not ours and "spillway.use_allocator()" in text  # what to do

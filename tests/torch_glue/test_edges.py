@@ -23,8 +23,8 @@ from torch import nn
 spillway.use_allocator()
 emulator = ctypes.CDLL(None)
 emulator.spillway_emulator_count.restype = ctypes.c_uint64
-emulator.spillway_emulator_report.restype = ctypes.c_char_p
-emulator.spillway_emulator_report.argtypes = [ctypes.c_size_t]
+emulator.spillway_emulator_race.restype = ctypes.c_char_p
+emulator.spillway_emulator_race.argtypes = [ctypes.c_size_t]
 
 def unordered():
     return emulator.spillway_emulator_count(b"unordered")
@@ -52,7 +52,7 @@ for step in range({STEPS}):
     del loss
 dropped = ctypes.CDLL(os.environ["DROP_LIBRARY"]).dropped_waits
 dropped.restype = ctypes.c_uint64
-texts = [emulator.spillway_emulator_report(i) for i in range(1024)]
+texts = [emulator.spillway_emulator_race(i) for i in range(1024)]
 report(dict(reports=reports, bits=bits, dropped=dropped(), texts=[t.decode() for t in texts if t]))
 """
 

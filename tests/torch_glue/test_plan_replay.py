@@ -27,7 +27,7 @@ for step in range(8):
     del loss
     places.append(at)
 heap = spillway.stats()["devices"][0]["heap"]
-report([losses, places, heap["plan_replayed"], heap["plan_mismatches"]])
+report([losses, places, heap["replayed_allocations"], heap["replay_mismatches"]])
 """
 
 

@@ -82,11 +82,11 @@ def test_births_are_deaths_and_lives(loop):
 def test_a_life_is_in_order(loop):
     used = 0
     for life in loop["lifetimes"]:
-        assert life["birth"]["place"] <= life["last_use"]["place"]
+        assert life["birth"]["event"] <= life["last_use"]["event"]
         assert life["birth"]["time"] <= life["last_use"]["time"]
-        used += life["last_use"]["place"] > life["birth"]["place"]
+        used += life["last_use"]["event"] > life["birth"]["event"]
         if life["death"] is not None:
-            assert life["last_use"]["place"] < life["death"]["place"]
+            assert life["last_use"]["event"] < life["death"]["event"]
             assert life["last_use"]["step"] <= life["death"]["step"]
     assert used > 0
 

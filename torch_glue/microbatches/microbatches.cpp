@@ -23,7 +23,7 @@ class Microbatches::Unit {
   UnitKey key;
   std::uint64_t step = 0;
   bool begun = false;
-  bool stays = false;
+  bool kept = false;
   Bytes offloaded;
   std::vector<std::weak_ptr<SavedStorage>> storages;
 
@@ -44,7 +44,7 @@ class Microbatches::Handle final : public torch::autograd::SavedVariableHooks {
         !why_not_movable(tensor, owner.options_.min_bytes) &&
         !capture_skip_reason(stream_of(current_stream(DeviceId{tensor.device().index()})));
     if (!unit_->begun && moves) owner.begin(unit_);
-    hook_.emplace(unit_->stays ? nullptr : &owner.options_);
+    hook_.emplace(unit_->kept ? nullptr : &owner.options_);
     hook_->call_pack_hook(tensor);
     if (const auto storage = hook_->offloaded())
       owner.left(*unit_, storage, tensor.storage().nbytes());
@@ -135,8 +135,8 @@ void Microbatches::begin(const std::shared_ptr<Unit>& unit) {
     unit->step = step_;
     unit->begun = true;
     order_.forward(unit->key);
-    unit->stays = order_.stays(unit->key, horizon_);
-    ++(unit->stays ? stats_.units_kept : stats_.units);
+    unit->kept = order_.keeps_resident(unit->key, horizon_);
+    ++(unit->kept ? stats_.units_kept : stats_.units);
     units_[unit->key] = unit;
     running_.reset();
     soon = order_.backward_within(horizon_);

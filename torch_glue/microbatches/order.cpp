@@ -70,7 +70,7 @@ std::vector<UnitKey> UnitOrder::guess(std::size_t horizon) const {
   return soon;
 }
 
-bool UnitOrder::stays(UnitKey unit, std::size_t horizon) const {
+bool UnitOrder::keeps_resident(UnitKey unit, std::size_t horizon) const {
   if (!as_expected_) return false;
   if (straight_.contains(unit.batch)) return true;
   const auto soon = backward_within(horizon);

@@ -37,7 +37,7 @@ class UnitOrder {
   /// Whether `unit`, whose forward pass was the latest run, should stay resident. That is so if its
   /// micro-batch continues directly to its backward pass, or if its backward pass is within
   /// `horizon`.
-  [[nodiscard]] bool stays(UnitKey unit, std::size_t horizon) const;
+  [[nodiscard]] bool keeps_resident(UnitKey unit, std::size_t horizon) const;
 
   /// Number of micro-batches in the step so far, and of those that continued directly to their
   /// backward pass.

@@ -25,7 +25,7 @@ template <typename Node, typename Function>
 void add_of_result(Rules& rules, Function function) {
   rules.add_saved<Node>(&Node::result_, [function](const Node& node, Recipe& recipe) {
     const auto& note = current_note();
-    if (note == nullptr || !note->input_version) return recipe.impossible();
+    if (note == nullptr || !note->input_version) return recipe.reject();
     recipe.needs_result(node.next_edge(0), *note->input_version);
     function(node, recipe);
   });

@@ -28,10 +28,10 @@ void add_sum(Rules& rules, Function function, InPlace in_place) {
   rules.add<Node>([function, in_place](const Node& node, Recipe& recipe) {
     const auto versions = versions_of_operands(node);
     const auto type = node.input_metadata(0).dtype().toScalarType();
-    if (!versions) return recipe.impossible();
+    if (!versions) return recipe.reject();
     recipe.needs_result(node.next_edge(0), versions->self);
     if (versions->number) {
-      if (node.self_scalar_type != type) return recipe.impossible();
+      if (node.self_scalar_type != type) return recipe.reject();
       recipe.computed_by([function, number = *versions->number, alpha = node.alpha](Values values) {
         return function(values[0], number, alpha);
       });
@@ -72,7 +72,7 @@ void add_arithmetic(Rules& rules) {
     const auto versions = versions_of_operands(node);
     const auto type = node.input_metadata(0).dtype().toScalarType();
     if (!versions || !versions->number || node.self_scalar_type != type) {
-      return recipe.impossible();
+      return recipe.reject();
     }
     recipe.needs_result(node.next_edge(0), versions->self);
     recipe.computed_by([number = *versions->number, alpha = node.alpha](Values values) {
@@ -81,7 +81,7 @@ void add_arithmetic(Rules& rules) {
   });
   rules.add<nodes::NegBackward0>([](const nodes::NegBackward0& node, Recipe& recipe) {
     const auto versions = versions_of_operands(node);
-    if (!versions) return recipe.impossible();
+    if (!versions) return recipe.reject();
     recipe.needs_result(node.next_edge(0), versions->self);
     recipe.computed_by([](Values values) { return at::neg(values[0]); });
   });

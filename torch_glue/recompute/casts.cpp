@@ -15,7 +15,7 @@ namespace nodes = torch::autograd::generated;
 void add_casts(Rules& rules) {
   rules.add<nodes::ToCopyBackward0>([](const nodes::ToCopyBackward0& node, Recipe& recipe) {
     const auto source = source_of_cast(node);
-    if (!source) return recipe.impossible();
+    if (!source) return recipe.reject();
     const auto type = node.input_metadata(0).dtype().toScalarType();
     const bool there = source->tensor.defined();
     if (there && source->tensor.is_leaf()) {
@@ -30,7 +30,7 @@ void add_casts(Rules& rules) {
   // Autograd clones a tensor that an in-place operator overwrites and whose gradient needs it.
   rules.add<nodes::CloneBackward0>([](const nodes::CloneBackward0& node, Recipe& recipe) {
     const auto versions = versions_of_operands(node);
-    if (!versions) return recipe.impossible();
+    if (!versions) return recipe.reject();
     recipe.needs_result(node.next_edge(0), versions->self);
     recipe.computed_by([](Recipe::Values values) { return at::clone(values[0]); });
   });

@@ -29,7 +29,7 @@ template <typename Node, typename Normalize>
 void add_batch_norm(Rules& rules, double Node::*eps, Normalize normalize) {
   rules.add<Node>([eps, normalize](const Node& node, Recipe& recipe) {
     const auto note = note_of(node.result1_);
-    if (note == nullptr || !note->eps) return recipe.impossible();
+    if (note == nullptr || !note->eps) return recipe.reject();
     recipe.needs(node.input_);
     recipe.optional_input(node.weight_);
     recipe.optional_input(note->bias);
@@ -43,7 +43,7 @@ void add_batch_norm(Rules& rules, double Node::*eps, Normalize normalize) {
         return normalize(values, note->mean, note->var, false, eps);
       });
     } else {
-      recipe.impossible();
+      recipe.reject();
     }
   });
 }
@@ -69,7 +69,7 @@ void add_normalizations(Rules& rules) {
   rules.add<nodes::NativeLayerNormBackward0>(
       [](const nodes::NativeLayerNormBackward0& node, Recipe& recipe) {
         const auto note = note_of(node.result1_);
-        if (note == nullptr) return recipe.impossible();
+        if (note == nullptr) return recipe.reject();
         recipe.needs(node.input_);
         recipe.optional_input(node.weight_);
         recipe.optional_input(node.bias_);
@@ -81,7 +81,7 @@ void add_normalizations(Rules& rules) {
   rules.add<nodes::FusedRmsNormBackward0>(
       [](const nodes::FusedRmsNormBackward0& node, Recipe& recipe) {
         const auto note = note_of(node.result1_);
-        if (note == nullptr) return recipe.impossible();
+        if (note == nullptr) return recipe.reject();
         recipe.needs(node.input_);
         recipe.optional_input(node.weight_);
         recipe.computed_by([shape = node.normalized_shape, note](Values values) {
@@ -91,7 +91,7 @@ void add_normalizations(Rules& rules) {
   rules.add<nodes::NativeGroupNormBackward0>(
       [](const nodes::NativeGroupNormBackward0& node, Recipe& recipe) {
         const auto note = note_of(node.result1_);
-        if (note == nullptr || !note->eps) return recipe.impossible();
+        if (note == nullptr || !note->eps) return recipe.reject();
         recipe.needs(node.input_);
         recipe.optional_input(node.weight_);
         recipe.optional_input(note->bias);

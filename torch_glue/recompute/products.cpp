@@ -29,7 +29,7 @@ bool is_small(const at::Tensor& bias) {
 at::ScalarType needs_bias(const nodes::AddmmBackward0& node, Recipe& recipe) {
   const auto bias = bias_of_product(node);
   if (!bias || !bias->tensor.defined() || !is_small(bias->tensor)) {
-    recipe.impossible();
+    recipe.reject();
     return at::ScalarType::Undefined;
   }
   recipe.needs_kept(bias->tensor, bias->version);
@@ -56,7 +56,7 @@ bool is_narrow(const c10::SymIntArrayRef& input, const autograd::Node& node) {
 void add_products(Rules& rules) {
   rules.add_expensive<nodes::MmBackward0>([](const nodes::MmBackward0& node, Recipe& recipe) {
     if (!are_dense(node.self_layout, node.mat2_layout) || is_narrow(node.self_sym_sizes, node)) {
-      return recipe.impossible();
+      return recipe.reject();
     }
     recipe.needs_operand(node, node.self_, 0, &OperandVersions::self);
     recipe.needs(node.mat2_);
@@ -64,7 +64,7 @@ void add_products(Rules& rules) {
   });
   rules.add_expensive<nodes::AddmmBackward0>([](const nodes::AddmmBackward0& node, Recipe& recipe) {
     if (!are_dense(node.mat1_layout, node.mat2_layout) || is_narrow(node.mat1_sym_sizes, node)) {
-      return recipe.impossible();
+      return recipe.reject();
     }
     const at::ScalarType type = needs_bias(node, recipe);
     recipe.needs_operand(node, node.mat1_, 1, &OperandVersions::self);

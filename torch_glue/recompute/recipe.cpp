@@ -77,7 +77,7 @@ void Recipe::needs_operand(const autograd::Node& node,
                            std::uint32_t OperandVersions::*version) {
   if (!compat::never_saved(saved)) return needs(saved);
   const auto versions = versions_of_operands(node);
-  if (!versions) return impossible();
+  if (!versions) return reject();
   needs_result(node.next_edge(edge), (*versions).*version);
 }
 
@@ -105,7 +105,7 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
   if (recipe == nullptr) return;
   possible_ = true;
   chain_ = std::max(chain_, recipe->chain_);
-  saves_instead_ = saves_instead_ || recipe->saves_instead_;
+  save_substitute_ = save_substitute_ || recipe->save_substitute_;
   values_.push_back({nullptr, std::move(recipe)});
 }
 
@@ -118,7 +118,7 @@ void Recipe::needs_kept(const at::Tensor& tensor, std::uint32_t version) {
 
 void Recipe::needs_substitute(const at::Tensor& tensor) {
   if (!possible_) return;
-  saves_instead_ = true;
+  save_substitute_ = true;
   auto handle = make_pooled<PackHook>(region_);
   handle->call_pack_hook(tensor);
   // The result counts as the substituted tensor, because the steps in between compute hardly

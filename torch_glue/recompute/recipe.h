@@ -78,7 +78,7 @@ class Recipe : public Pooled<Recipe> {
   void optional_input(const torch::autograd::SavedVariable& saved);
   void optional_input(Handle noted);
 
-  void impossible() { possible_ = false; }
+  void reject() { possible_ = false; }
 
   /// The inputs added from here on must not be expensive.
   void cheaply() { expensive_ = false; }
@@ -95,7 +95,7 @@ class Recipe : public Pooled<Recipe> {
   [[nodiscard]] std::string made_by() const;
 
   /// Whether another tensor is saved instead of this one, for no other purpose.
-  [[nodiscard]] bool save_substitute() const { return saves_instead_; }
+  [[nodiscard]] bool save_substitute() const { return save_substitute_; }
 
   /// Number of tensors that are recomputed before this one, one from another.
   [[nodiscard]] int chain() const { return chain_; }
@@ -116,7 +116,7 @@ class Recipe : public Pooled<Recipe> {
   const int depth_;
   bool expensive_;
   bool possible_ = true;
-  bool saves_instead_ = false;
+  bool save_substitute_ = false;
   const std::type_info* made_by_ = nullptr;  // type of the node
   int chain_ = 0;
   c10::SmallVector<Value, 2> values_;

@@ -49,7 +49,7 @@ class Rules {
   void add_saved(torch::autograd::SavedVariable Node::*saved, Write write) {
     add<Node>([saved, write](const Node& node, Recipe& recipe) {
       // Its tensor is kept, or recomputed by the entry of its storage.
-      if (!compat::never_saved(node.*saved)) return recipe.impossible();
+      if (!compat::never_saved(node.*saved)) return recipe.reject();
       write(node, recipe);
     });
     rules_[std::type_index(typeid(Node))].saved = [saved](const torch::autograd::Node& node) {

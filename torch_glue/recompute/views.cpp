@@ -14,7 +14,7 @@ namespace nodes = torch::autograd::generated;
 /// The result behind the node, at this version, in the node's shape.
 void in_its_shape(const torch::autograd::Node& node, std::uint32_t version, Recipe& recipe) {
   const auto sizes = c10::asIntArrayRefSlowOpt(node.input_metadata(0).shape_as_dim_vector());
-  if (!sizes) return recipe.impossible();
+  if (!sizes) return recipe.reject();
   recipe.needs_result(node.next_edge(0), version);
   recipe.computed_by(
       [sizes = c10::DimVector(*sizes)](Recipe::Values values) { return values[0].view(sizes); });
@@ -26,7 +26,7 @@ template <typename Node>
 void add_view(Rules& rules) {
   rules.add<Node>([](const Node& node, Recipe& recipe) {
     const auto& viewed = node.next_edge(0).function;
-    if (viewed == nullptr) return recipe.impossible();
+    if (viewed == nullptr) return recipe.reject();
     in_its_shape(node, version_of_result(*viewed), recipe);
   });
 }

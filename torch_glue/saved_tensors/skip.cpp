@@ -123,7 +123,7 @@ std::optional<SkipReason> capture_skip_reason(driver::Stream stream) {
 
 void count_staying(TagId tag, const at::Tensor& tensor) {
   if (is_first_in_step(tensor.storage())) {
-    Runtime::instance().step().stays(tag, Bytes{tensor.storage().nbytes()});
+    Runtime::instance().step().count_kept(tag, Bytes{tensor.storage().nbytes()});
   }
 }
 

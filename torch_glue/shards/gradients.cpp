@@ -99,11 +99,11 @@ class HostGradients::Leave final : public torch::autograd::Node {
   Leave(std::shared_ptr<HostGradients> gradients,
         compat::NodeOf<Arrive> arrive,
         const at::Tensor& on_device,
-        std::shared_ptr<GradientPlace> place)
+        std::shared_ptr<GradientRange> range)
       : Node(kFirst, {torch::autograd::Edge(arrive, 0)}),
         gradients_(std::move(gradients)),
         arrive_(std::move(arrive)),
-        place_(std::move(place)) {
+        range_(std::move(range)) {
     add_input_metadata(on_device);
   }
 
@@ -117,7 +117,7 @@ class HostGradients::Leave final : public torch::autograd::Node {
                                     : gradient.nbytes();
       return {gradient.to(at::kCPU)};
     }
-    Leaving leaving = gradients_->leave(gradient, place_.get());
+    Leaving leaving = gradients_->leave(gradient, range_.get());
     arrive_->expect(leaving);
     return {std::move(leaving.on_host)};
   }
@@ -127,29 +127,29 @@ class HostGradients::Leave final : public torch::autograd::Node {
  private:
   const std::shared_ptr<HostGradients> gradients_;
   const compat::NodeOf<Arrive> arrive_;
-  const std::shared_ptr<GradientPlace> place_;
+  const std::shared_ptr<GradientRange> range_;
 };
 
-std::shared_ptr<HostMemory> GradientPlace::take(Bytes size) {
+std::shared_ptr<HostMemory> GradientRange::take(Bytes size) {
   if (size > size_ || taken_.exchange(true)) return nullptr;
   const std::shared_ptr<const void> until(
-      at_, [place = shared_from_this()](const void*) { place->taken_ = false; });
+      at_, [range = shared_from_this()](const void*) { range->taken_ = false; });
   return std::make_shared<HostMemory>(at_, size, until);
 }
 
 compat::NodePtr HostGradients::way_to(const compat::NodePtr& accumulator,
                                       const at::Tensor& parameter,
-                                      std::shared_ptr<GradientPlace> place) {
+                                      std::shared_ptr<GradientRange> range) {
   auto arrive = compat::make_node<Arrive>(accumulator);
   return compat::make_node<Leave>(
-      shared_from_this(), std::move(arrive), parameter, std::move(place));
+      shared_from_this(), std::move(arrive), parameter, std::move(range));
 }
 
 compat::NodePtr GradientWay::begin(HostGradients& gradients,
                                    const compat::NodePtr& accumulator,
                                    const at::Tensor& parameter) {
   if (compat::NodePtr shared = shared_.lock()) return shared;
-  return gradients.way_to(accumulator, parameter, place_);
+  return gradients.way_to(accumulator, parameter, range_);
 }
 
 void GradientWay::end(const compat::NodePtr& node) {
@@ -157,7 +157,7 @@ void GradientWay::end(const compat::NodePtr& node) {
   if (used_more_than_once) shared_ = compat::WeakNodePtr(node);
 }
 
-HostGradients::Leaving HostGradients::leave(const at::Tensor& gradient, GradientPlace* place) {
+HostGradients::Leaving HostGradients::leave(const at::Tensor& gradient, GradientRange* range) {
   const at::Tensor source = dense(gradient);
   const Bytes size{source.nbytes()};
   const driver::DevicePtr at(source.mutable_data_ptr());
@@ -165,7 +165,7 @@ HostGradients::Leaving HostGradients::leave(const at::Tensor& gradient, Gradient
   Leaving leaving;
   std::shared_ptr<HostMemory> memory;
   if (traffic_) {
-    if (place != nullptr) memory = place->take(size);
+    if (range != nullptr) memory = range->take(size);
     if (memory == nullptr) memory = ordinary(size);
     leaving.kept = traffic_->keep(at, producer, memory, Bytes{}, size, leaving.copied);
   } else {

@@ -10,13 +10,13 @@
 
 namespace spillway {
 
-/// The location of a parameter's gradient in a file, for one gradient at a time.
-class GradientPlace : public std::enable_shared_from_this<GradientPlace> {
+/// A file range for the gradient of a parameter, for one gradient at a time.
+class GradientRange : public std::enable_shared_from_this<GradientRange> {
  public:
-  GradientPlace(std::shared_ptr<HostFile> file, Bytes size)
+  GradientRange(std::shared_ptr<HostFile> file, Bytes size)
       : file_(std::move(file)), at_(file_->take(size)), size_(size) {}
 
-  /// The location, until its last tensor is freed; null if it is in use or too small.
+  /// The range, until its last tensor is freed; null if it is in use or too small.
   std::shared_ptr<HostMemory> take(Bytes size);
 
  private:
@@ -42,11 +42,11 @@ class HostGradients : public std::enable_shared_from_this<HostGradients> {
   /// that reach it are copied to the host, then passed to `accumulator`. The device and its
   /// autograd thread do not wait for that; the thread that runs the graph's host nodes does.
   /// Gradients with a graph of their own, and those that are not plain strided tensors, are copied
-  /// at once. With a file they go to `place`. If that is null or in use, they go to pageable
+  /// at once. With a file they go to `range`. If that is null or in use, they go to pageable
   /// memory.
   compat::NodePtr way_to(const compat::NodePtr& accumulator,
                          const at::Tensor& parameter,
-                         std::shared_ptr<GradientPlace> place);
+                         std::shared_ptr<GradientRange> range);
 
   /// Bytes copied to the host since creation.
   [[nodiscard]] Bytes offloaded() const { return Bytes{offloaded_.load()}; }
@@ -62,7 +62,7 @@ class HostGradients : public std::enable_shared_from_this<HostGradients> {
     FileTraffic::Outcome kept;  // only with a file
   };
 
-  Leaving leave(const at::Tensor& gradient, GradientPlace* place);
+  Leaving leave(const at::Tensor& gradient, GradientRange* range);
 
   DeviceRuntime& device_;
   const std::shared_ptr<FileTraffic> traffic_;
@@ -80,8 +80,8 @@ class HostGradients : public std::enable_shared_from_this<HostGradients> {
 /// Threads: confined, as the part is.
 class GradientWay {
  public:
-  /// `place`: location of gradients in a file; null without one.
-  explicit GradientWay(std::shared_ptr<GradientPlace> place) : place_(std::move(place)) {}
+  /// `range`: the file range for gradients; null without a file.
+  explicit GradientWay(std::shared_ptr<GradientRange> range) : range_(std::move(range)) {}
 
   /// Begins a run with `parameter` on the device. Returns the node that replaces `accumulator`
   /// during the run.
@@ -92,7 +92,7 @@ class GradientWay {
   void end(const compat::NodePtr& node);
 
  private:
-  const std::shared_ptr<GradientPlace> place_;
+  const std::shared_ptr<GradientRange> range_;
   compat::WeakNodePtr shared_{compat::NodePtr()};  // of later runs
 };
 

@@ -39,14 +39,14 @@ std::unique_ptr<Shard> Shard::make(const std::vector<Member>& members,
                                    std::shared_ptr<FileTraffic> traffic) {
   const at::NoGradGuard no_grad;
   std::unique_ptr<Shard> shard(new Shard(device, std::move(traffic)));
-  std::vector<Place> tied;
+  std::vector<Entry> tied;
   for (const Member& member : members) {
     TORCH_CHECK_VALUE(member.tensor.is_non_overlapping_and_dense(),
                       "Spillway: a parameter or buffer of shape ",
                       member.tensor.sizes(),
                       " has gaps or overlaps. Make it contiguous first.");
     const Bytes size{member.tensor.nbytes()};
-    const Place* known = nullptr;
+    const Entry* known = nullptr;
     for (const auto& other : earlier) {
       if (known == nullptr) known = other->find(member.tensor);
     }
@@ -55,41 +55,41 @@ std::unique_ptr<Shard> Shard::make(const std::vector<Member>& members,
       continue;
     }
     if (shard->find(member.tensor) != nullptr) continue;
-    shard->places_.push_back(
+    shard->entries_.push_back(
         {member.tensor, {}, nullptr, shard->size_, shard->size_, size, member.buffer, {}, {}, {}});
     shard->size_ += aligned(size);
   }
   shard->own_size_ = shard->size_;
   if (shard->own_size_ > Bytes{}) shard->own_ = shard->host_memory(shard->own_size_);
-  for (Place& place : shard->places_) {
-    place.memory = shard->own_;
-    const at::Tensor values = place.tensor.detach();
-    place.home = shard->own_ ? shard->own_->tensor(values, place.host_offset) : values.cpu();
-    place.home.copy_(values);
-    std::shared_ptr<GradientPlace> in_file;
-    if (shard->traffic_ && place.tensor.requires_grad() && !place.size.zero()) {
-      in_file = std::make_shared<GradientPlace>(shard->traffic_->file(), aligned(place.size));
+  for (Entry& entry : shard->entries_) {
+    entry.memory = shard->own_;
+    const at::Tensor values = entry.tensor.detach();
+    entry.home = shard->own_ ? shard->own_->tensor(values, entry.host_offset) : values.cpu();
+    entry.home.copy_(values);
+    std::shared_ptr<GradientRange> in_file;
+    if (shard->traffic_ && entry.tensor.requires_grad() && !entry.size.zero()) {
+      in_file = std::make_shared<GradientRange>(shard->traffic_->file(), aligned(entry.size));
     }
-    place.gradients = std::make_shared<GradientWay>(std::move(in_file));
+    entry.gradients = std::make_shared<GradientWay>(std::move(in_file));
   }
-  for (Place& place : tied) {
-    place.offset = shard->size_;
-    shard->size_ += aligned(place.size);
-    shard->places_.push_back(place);
+  for (Entry& entry : tied) {
+    entry.offset = shard->size_;
+    shard->size_ += aligned(entry.size);
+    shard->entries_.push_back(entry);
   }
   return shard;
 }
 
-const Shard::Place* Shard::find(const at::Tensor& member) const {
-  const auto found = std::find_if(places_.begin(), places_.end(), [&](const Place& place) {
-    return place.tensor.is_same(member);
+const Shard::Entry* Shard::find(const at::Tensor& member) const {
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.tensor.is_same(member);
   });
-  return found == places_.end() ? nullptr : &*found;
+  return found == entries_.end() ? nullptr : &*found;
 }
 
 bool Shard::is_parameter(Bytes offset) const {
-  return std::any_of(places_.begin(), places_.end(), [&](const Place& place) {
-    return !place.buffer && offset >= place.offset && offset < place.offset + place.size;
+  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return !entry.buffer && offset >= entry.offset && offset < entry.offset + entry.size;
   });
 }
 
@@ -98,11 +98,11 @@ Shard::Loading Shard::load_by_traffic(driver::DevicePtr at,
                                       CopyPriority priority) {
   std::vector<FileTraffic::Piece> pieces;
   if (own_) pieces.push_back({own_->data(), own_size_, at});
-  for (const Place& place : places_) {
-    if (place.memory == own_ || place.size.zero()) continue;
-    pieces.push_back({place.memory->data() + place.host_offset.count(),
-                      place.size,
-                      driver::DevicePtr(at.address() + place.offset.count())});
+  for (const Entry& entry : entries_) {
+    if (entry.memory == own_ || entry.size.zero()) continue;
+    pieces.push_back({entry.memory->data() + entry.host_offset.count(),
+                      entry.size,
+                      driver::DevicePtr(at.address() + entry.offset.count())});
   }
   return {{}, traffic_->load(std::move(pieces), consumer, priority)};
 }
@@ -119,10 +119,10 @@ Shard::Loading Shard::load(driver::DevicePtr at, driver::Stream consumer, CopyPr
 
   std::vector<Part> parts;
   if (own_) parts.push_back({own_->part(Bytes{}, own_size_), own_->written(), Bytes{}});
-  for (const Place& place : places_) {
-    if (place.memory == own_ || place.size == Bytes{}) continue;
+  for (const Entry& entry : entries_) {
+    if (entry.memory == own_ || entry.size == Bytes{}) continue;
     parts.push_back(
-        {place.memory->part(place.host_offset, place.size), place.memory->written(), place.offset});
+        {entry.memory->part(entry.host_offset, entry.size), entry.memory->written(), entry.offset});
   }
   std::vector<CopyIn> copies;
   copies.reserve(parts.size());
@@ -131,16 +131,16 @@ Shard::Loading Shard::load(driver::DevicePtr at, driver::Stream consumer, CopyPr
         {&part.home, part.written, driver::DevicePtr(at.address() + part.offset.count())});
   }
   const driver::Fence loaded = checked(device_.copies().to_device(copies, consumer, priority));
-  for (const Place& place : places_) {
-    if (place.memory) place.memory->note_copy(loaded);
+  for (const Entry& entry : entries_) {
+    if (entry.memory) entry.memory->note_copy(loaded);
   }
   return {loaded, {}};
 }
 
 void Shard::put_on(const c10::Storage& storage, HostGradients& gradients) {
   const at::NoGradGuard no_grad;
-  for (Place& place : places_) {
-    const auto options = place.tensor.options().device(storage.device());
+  for (Entry& entry : entries_) {
+    const auto options = entry.tensor.options().device(storage.device());
     auto impl = c10::make_intrusive<c10::TensorImpl>(
         c10::Storage(storage),
         c10::DispatchKeySet(c10::DispatchKey::CUDA) |
@@ -148,43 +148,43 @@ void Shard::put_on(const c10::Storage& storage, HostGradients& gradients) {
             c10::DispatchKeySet(c10::DispatchKey::ADInplaceOrView),
         options.dtype());
     const auto item = static_cast<std::int64_t>(options.dtype().itemsize());
-    impl->set_sizes_and_strides(place.home.sizes(),
-                                place.home.strides(),
-                                static_cast<std::int64_t>(place.offset.count()) / item);
-    if (place.tensor.requires_grad()) {
-      place.accumulator = torch::autograd::impl::grad_accumulator(place.tensor);
+    impl->set_sizes_and_strides(entry.home.sizes(),
+                                entry.home.strides(),
+                                static_cast<std::int64_t>(entry.offset.count()) / item);
+    if (entry.tensor.requires_grad()) {
+      entry.accumulator = torch::autograd::impl::grad_accumulator(entry.tensor);
     }
-    place.tensor.set_data(at::Tensor(std::move(impl)));
-    if (!place.tensor.requires_grad()) continue;
-    place.gradient = place.gradients->begin(gradients, place.accumulator, place.tensor);
-    torch::autograd::impl::set_grad_accumulator(place.tensor, compat::WeakNodePtr(place.gradient));
+    entry.tensor.set_data(at::Tensor(std::move(impl)));
+    if (!entry.tensor.requires_grad()) continue;
+    entry.gradient = entry.gradients->begin(gradients, entry.accumulator, entry.tensor);
+    torch::autograd::impl::set_grad_accumulator(entry.tensor, compat::WeakNodePtr(entry.gradient));
   }
 }
 
 void Shard::put_back() {
   const at::NoGradGuard no_grad;
-  for (Place& place : places_) {
-    place.tensor.set_data(place.home);
-    if (place.gradient == nullptr) continue;
-    place.gradients->end(place.gradient);
-    place.gradient.reset();
-    torch::autograd::impl::set_grad_accumulator(place.tensor,
-                                                compat::WeakNodePtr(place.accumulator));
+  for (Entry& entry : entries_) {
+    entry.tensor.set_data(entry.home);
+    if (entry.gradient == nullptr) continue;
+    entry.gradients->end(entry.gradient);
+    entry.gradient.reset();
+    torch::autograd::impl::set_grad_accumulator(entry.tensor,
+                                                compat::WeakNodePtr(entry.accumulator));
   }
 }
 
 void Shard::keep_buffers(const c10::Storage& storage, driver::Stream producer) {
-  for (Place& place : places_) {
-    if (!place.buffer || place.size == Bytes{}) continue;
+  for (Entry& entry : entries_) {
+    if (!entry.buffer || entry.size == Bytes{}) continue;
     const driver::DevicePtr source(static_cast<std::byte*>(storage.mutable_data()) +
-                                   place.offset.count());
+                                   entry.offset.count());
     driver::Fence kept;
     if (traffic_) {
-      traffic_->keep(source, producer, place.memory, place.host_offset, place.size, kept);
+      traffic_->keep(source, producer, entry.memory, entry.host_offset, entry.size, kept);
     } else {
-      HostSlot home = place.memory->part_to_write(place.host_offset, place.size);
+      HostSlot home = entry.memory->part_to_write(entry.host_offset, entry.size);
       kept = checked(device_.copies().to_host(source, home, producer));
-      place.memory->note_written(kept);
+      entry.memory->note_written(kept);
     }
     check(driver::Timeline::wait(producer, kept));
   }

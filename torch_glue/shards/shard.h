@@ -36,7 +36,7 @@ class Shard {
   static Bytes size_in_file(const Member& member);
 
   /// Copies the members' values to the host, without those in an `earlier` part. With `traffic`
-  /// they go to its file, which also gets locations for the gradients. put_back() installs them in
+  /// they go to its file, which also gets ranges for the gradients. put_back() installs them in
   /// the members.
   /// Requires: dense members.
   /// Errors: c10::Error.
@@ -71,7 +71,7 @@ class Shard {
   void wait_for_copies();
 
  private:
-  struct Place {
+  struct Entry {
     at::Tensor tensor;
     at::Tensor home;  // values on the host
     std::shared_ptr<HostMemory> memory;
@@ -87,14 +87,14 @@ class Shard {
   Shard(DeviceRuntime& device, std::shared_ptr<FileTraffic> traffic)
       : device_(device), traffic_(std::move(traffic)) {}
 
-  [[nodiscard]] const Place* find(const at::Tensor& member) const;
+  [[nodiscard]] const Entry* find(const at::Tensor& member) const;
 
   [[nodiscard]] std::shared_ptr<HostMemory> host_memory(Bytes size) const;
   Loading load_by_traffic(driver::DevicePtr at, driver::Stream consumer, CopyPriority priority);
 
   DeviceRuntime& device_;
   const std::shared_ptr<FileTraffic> traffic_;  // null if all is pinned
-  std::vector<Place> places_;                   // members with memory of their own come first
+  std::vector<Entry> entries_;                  // members with memory of their own come first
   std::shared_ptr<HostMemory> own_;
   Bytes own_size_;
   Bytes size_;

@@ -101,7 +101,7 @@ void follow_scopes_into_backward() {
   });
 }
 
-void give_roles_in_backward(bool on) {
+void set_roles_in_backward(bool on) {
   roles.store(on, std::memory_order_relaxed);
 }
 

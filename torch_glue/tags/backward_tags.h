@@ -23,7 +23,7 @@ void ask_for_callers_scope(TagId (*ask)());
 /// a tensor that has become a .grad.
 /// Requires: follow_scopes_into_backward().
 /// Threads: safe.
-void give_roles_in_backward(bool on);
+void set_roles_in_backward(bool on);
 
 /// Sets the tag of the memory of `tensor`, unless a scope of the program has tagged it. Ignored for
 /// memory outside of Spillway's heap.

@@ -11,7 +11,7 @@
 #include <shared_mutex>
 
 namespace spillway {
-void give_roles_to_workspaces() {
+void set_workspace_roles() {
   static const TagId role = intern_tag("workspace/cublas");
   for (auto* const kept : {&at::cuda::cublas_handle_stream_to_workspace(),
                            &at::cuda::cublaslt_handle_stream_to_workspace()}) {

@@ -7,6 +7,6 @@ namespace spillway {
 /// Each was allocated within the first matrix product on its stream. Memory under a tag of the
 /// program keeps that tag.
 /// Threads: safe.
-void give_roles_to_workspaces();
+void set_workspace_roles();
 
 }  // namespace spillway

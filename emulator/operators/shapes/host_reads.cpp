@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/operators/shapes/host_reads.h"
 
-#include "emulator/operators/places.h"
+#include "emulator/operators/program_locations.h"
 #include "emulator/operators/shapes/assumed_values.h"
 
 #include <ATen/ATen.h>
@@ -24,12 +24,12 @@ struct Reads {
   int count = 0;
 };
 
-/// The number of consecutive reads of these bits at a place of the program.
-int reads_of(const char* place, uint64_t bits) {
+/// The number of consecutive reads of these bits at a location of the program.
+int reads_of(const char* location, uint64_t bits) {
   static auto* const mutex = new std::mutex;
-  static auto* const by_place = new ska::flat_hash_map<const char*, Reads>;
+  static auto* const by_location = new ska::flat_hash_map<const char*, Reads>;
   const std::scoped_lock lock(*mutex);
-  Reads& reads = (*by_place)[place];
+  Reads& reads = (*by_location)[location];
   if (reads.bits != bits) reads = {bits, 0};
   return ++reads.count;
 }
@@ -40,14 +40,14 @@ uint64_t bits_of(const at::Scalar& value) {
 }
 
 void count(const at::Scalar& value) {
-  const char* place = python_place();
-  if (reads_of(place, bits_of(value)) < kMax) return;
+  const char* location = python_location();
+  if (reads_of(location, bits_of(value)) < kMax) return;
   std::ostringstream text;
   text.imbue(std::locale::classic());
   text << value;
   TORCH_CHECK_NOT_IMPLEMENTED(false,
                               "aten::_local_scalar_dense: ",
-                              place == nullptr ? "the program" : place,
+                              location == nullptr ? "the program" : location,
                               " has read the value ",
                               text.str(),
                               " ",

@@ -13,8 +13,8 @@ c10::KernelFunction counted_item();
 /// Counts a host read of an element that came from the device by a completed copy.
 /// Threads: safe; the caller must hold no lock that a thread with Python's interpreter lock may
 /// wait for.
-/// Errors: raised when one place of the program reads the same value too often: it then waits for a
-/// value that is never computed. The text names the place and the assumption to set.
+/// Errors: raised when one location of the program reads the same value too often: it then waits
+/// for a value that is never computed. The text names the location and the assumption to set.
 void count_read(const at::Tensor& element);
 
 }  // namespace spillway::operators

@@ -88,13 +88,13 @@ class _Block(ctypes.Structure):
     _fields_ = (
         ("bytes", ctypes.c_uint64),
         ("name", ctypes.c_char_p),
-        ("place", ctypes.c_char_p),
+        ("location", ctypes.c_char_p),
         ("role", ctypes.c_int),
     )
 
     def read(self) -> Block:
-        name, place = (os.fsdecode(text or b"") for text in (self.name, self.place))
-        return Block(self.bytes, ROLES[self.role], name, place)
+        name, location = (os.fsdecode(text or b"") for text in (self.name, self.location))
+        return Block(self.bytes, ROLES[self.role], name, location)
 
 
 class Accounting:
@@ -119,7 +119,7 @@ class Accounting:
         self._operators.spillway_operators_allocates_for(ROLES.index(role))
 
     def set_role(self, at: int, role: str) -> None:
-        self._operators.spillway_operators_give_role(ctypes.c_void_p(at), ROLES.index(role))
+        self._operators.spillway_operators_set_role(ctypes.c_void_p(at), ROLES.index(role))
 
     def at_peak(self, device: int) -> list[Block]:
         count = self._operators.spillway_operators_at_peak(device, None, ctypes.c_size_t(0))

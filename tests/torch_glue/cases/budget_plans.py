@@ -65,7 +65,7 @@ def within_a_time_limit_memory_has_the_places_of_a_plan():
     region = spillway.offload(time_limit=100, tag="limited-places")
 
     def replayed():
-        return spillway.stats()["devices"][0]["heap"]["plan_replayed"]
+        return spillway.stats()["devices"][0]["heap"]["replayed_allocations"]
 
     rows = 6144  # a page and more for each tensor
     step(region, rows)

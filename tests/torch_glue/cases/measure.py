@@ -12,12 +12,12 @@ import torch
 def unordered():
     """The order checker's reports so far; none where there is no emulated GPU."""
     library = ctypes.CDLL(None)
-    if not hasattr(library, "spillway_emulator_report"):
+    if not hasattr(library, "spillway_emulator_race"):
         return []
-    library.spillway_emulator_report.restype = ctypes.c_char_p
-    library.spillway_emulator_report.argtypes = [ctypes.c_size_t]
+    library.spillway_emulator_race.restype = ctypes.c_char_p
+    library.spillway_emulator_race.argtypes = [ctypes.c_size_t]
     reports = []
-    while (text := library.spillway_emulator_report(len(reports))) is not None:
+    while (text := library.spillway_emulator_race(len(reports))) is not None:
         reports.append(text.decode())
     return reports
 

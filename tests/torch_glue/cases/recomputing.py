@@ -157,11 +157,11 @@ def nothing_is_left_behind():
             x.grad = w.grad = None
 
     step(True)
-    before = torch.cuda.memory_allocated(), spillway.stats()["live_handles"]
+    before = torch.cuda.memory_allocated(), spillway.stats()["saved_tensor_handles"]
     for number in range(20):
         step(number % 2 == 0)
     spillway.step()
-    assert (torch.cuda.memory_allocated(), spillway.stats()["live_handles"]) == before
+    assert (torch.cuda.memory_allocated(), spillway.stats()["saved_tensor_handles"]) == before
 
 
 @case

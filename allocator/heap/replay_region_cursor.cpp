@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A planned step that matches exactly: updates of its blocks and accounting from the cursor.
-#include "allocator/heap/planned_region.h"
+// A step that matches its replay plan exactly: updates of its blocks and accounting from the
+// cursor.
 #include "allocator/heap/region_hits.h"
+#include "allocator/heap/replay_region.h"
 
 #include <algorithm>
 #include <map>
@@ -9,7 +10,7 @@
 
 namespace spillway {
 
-void PlannedRegion::plan_course(const StepSequence& sequence) {
+void ReplayRegion::set_cursor_events(const StepSequence& sequence) {
   std::vector<ReplayEvent> events;
   whole_ = {};
   whole_counts_ = {};
@@ -44,11 +45,11 @@ void PlannedRegion::plan_course(const StepSequence& sequence) {
   }
   for (const auto& [tag, allocated] : tags)
     whole_.tags.emplace_back(tag, allocated.second);
-  course_.plan(std::move(events), static_cast<std::uint32_t>(requests_.size()));
+  cursor_.plan(std::move(events), static_cast<std::uint32_t>(requests_.size()));
 }
 
-void PlannedRegion::write_accounting() {
-  for (const ReplayEvent& event : course_.write_down(ReplayCursor::Ledger::kAccounting)) {
+void ReplayRegion::write_accounting() {
+  for (const ReplayEvent& event : cursor_.write_down(ReplayCursor::Ledger::kAccounting)) {
     const Request& request = requests_[event.request];
     if (!request.placed) continue;
     if (event.requested.zero()) {
@@ -59,8 +60,8 @@ void PlannedRegion::write_accounting() {
   }
 }
 
-void PlannedRegion::write_blocks() {
-  for (const ReplayEvent& event : course_.write_down(ReplayCursor::Ledger::kBlocks)) {
+void ReplayRegion::write_blocks() {
+  for (const ReplayEvent& event : cursor_.write_down(ReplayCursor::Ledger::kBlocks)) {
     Request& request = requests_[event.request];
     if (!request.placed) continue;
     if (event.requested.zero()) {
@@ -71,35 +72,35 @@ void PlannedRegion::write_blocks() {
   }
 }
 
-void PlannedRegion::show() {
+void ReplayRegion::show() {
   write_accounting();
   write_blocks();
 }
 
-void PlannedRegion::open() {
-  if (!course_.on()) return;
-  course_.stop();
+void ReplayRegion::open() {
+  if (!cursor_.on()) return;
+  cursor_.stop();
   show();
-  next_ = course_.next_request();
+  next_ = cursor_.next_request();
 }
 
-/// The step has matched the plan exactly: the next one begins.
-void PlannedRegion::end_course() {
-  if (course_.written(ReplayCursor::Ledger::kAccounting)) {
+/// The step has matched the replay plan exactly: the next one begins.
+void ReplayRegion::end_cursor_step() {
+  if (cursor_.written(ReplayCursor::Ledger::kAccounting)) {
     write_accounting();
   } else {
     accounting_.passed(whole_);
   }
-  if (course_.written(ReplayCursor::Ledger::kBlocks)) {
+  if (cursor_.written(ReplayCursor::Ledger::kBlocks)) {
     write_blocks();
   } else {
     counts_.allocations += whole_counts_.allocations;
     counts_.frees += whole_counts_.allocations;
-    counts_.plan_replayed += whole_counts_.allocations;
+    counts_.replayed_allocations += whole_counts_.allocations;
     counts_.allocated_total += whole_counts_.allocated_total;
     counts_.requested_total += whole_counts_.requested_total;
   }
-  course_.begin();
+  cursor_.begin();
 }
 
 }  // namespace spillway

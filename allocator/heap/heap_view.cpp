@@ -18,7 +18,7 @@ std::vector<std::pair<TagId, Bytes>> by_size(const std::map<TagId, Bytes>& tags)
   return sorted;
 }
 
-/// Calls `visit(block, region)` for every allocated block, under its region's lock.
+/// Calls `visit(block, region)` for every allocated block, under its heap region's lock.
 template <typename Visit>
 void each_allocated(const Regions& regions, Visit visit) {
   for (const auto& region : regions.all()) {
@@ -118,7 +118,7 @@ std::vector<HeapBlockInfo> HeapView::blocks_of(TagId tag) const {
   return blocks;
 }
 
-std::string HeapView::report() const {
+std::string HeapView::describe() const {
   const HeapStats now = state_->stats();
   std::map<TagId, Bytes> tags;
   Bytes largest;

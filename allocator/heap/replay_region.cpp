@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/heap/planned_region.h"
+#include "allocator/heap/replay_region.h"
 
 #include "allocator/heap/region_hits.h"
 
@@ -7,7 +7,7 @@
 #include <utility>
 
 namespace spillway {
-Status PlannedRegion::adopt(const StepPlan& plan, std::optional<Bytes> room) {
+Status ReplayRegion::adopt(const ReplayPlan& plan, std::optional<Bytes> room) {
   SPILLWAY_CHECK(idle());
   page_ = plan.page.zero() ? backing_.granularity() : plan.page;
   const Bytes all = plan.size.rounded_up(page_);
@@ -18,18 +18,18 @@ Status PlannedRegion::adopt(const StepPlan& plan, std::optional<Bytes> room) {
 
   // No call below may fail.
   place_requests(plan);
-  plan_course(plan.sequence);
+  set_cursor_events(plan.sequence);
   next_ = 0;
-  planned_ = true;
+  has_plan_ = true;
   plain_ = plan.plain;
-  mapped_ = !room;  // and not those of another plan
+  mapped_ = !room;  // and not those of another replay plan
   mapped_ = all_ready();
   differs_ = false;
-  if (plain_ && mapped_) course_.begin();
+  if (plain_ && mapped_) cursor_.begin();
   return {};
 }
 
-void PlannedRegion::place_requests(const StepPlan& plan) {
+void ReplayRegion::place_requests(const ReplayPlan& plan) {
   const std::vector<StepRequest>& steps = plan.sequence.requests;
   requests_ = std::vector<Request>(steps.size());
   parts_.clear();
@@ -57,7 +57,7 @@ void PlannedRegion::place_requests(const StepPlan& plan) {
 }
 
 /// Whole pages.
-std::vector<Range> PlannedRegion::unmapped(const Request& place) const {
+std::vector<Range> ReplayRegion::unmapped(const Request& place) const {
   std::vector<Range> ranges;
   for (const Range& part : parts_of(place)) {
     driver::DevicePtr at = range().begin + distance(range().begin, part.begin).rounded_down(page_);
@@ -75,20 +75,20 @@ std::vector<Range> PlannedRegion::unmapped(const Request& place) const {
 }
 
 /// Whether all its memory is mapped at its addresses.
-bool PlannedRegion::ready(const Request& place) const {
+bool ReplayRegion::ready(const Request& place) const {
   return mapped_ || !place.placed ||
          ((!place.viewed || backing_.is_view(place.block.at)) && unmapped(place).empty());
 }
 
-bool PlannedRegion::all_ready() const {
+bool ReplayRegion::all_ready() const {
   return std::all_of(
       requests_.begin(), requests_.end(), [&](const Request& request) SPILLWAY_REQUIRES(mutex) {
         return ready(request);
       });
 }
 
-std::optional<Bytes> PlannedRegion::lacks_memory(Bytes requested) const {
-  if (differs_ || !planned_ || next_ == requests_.size()) return std::nullopt;
+std::optional<Bytes> ReplayRegion::lacks_memory(Bytes requested) const {
+  if (differs_ || !has_plan_ || next_ == requests_.size()) return std::nullopt;
   const Request& next = requests_[next_];
   if (next.requested != requested || ready(next)) return std::nullopt;
   Bytes bytes;
@@ -97,7 +97,7 @@ std::optional<Bytes> PlannedRegion::lacks_memory(Bytes requested) const {
   return bytes;
 }
 
-Status PlannedRegion::map_next(Bytes requested) {
+Status ReplayRegion::map_next(Bytes requested) {
   if (!lacks_memory(requested)) return {};
   const Request& next = requests_[next_];
   for (const Range& range : unmapped(next)) {
@@ -115,10 +115,10 @@ Status PlannedRegion::map_next(Bytes requested) {
 }
 
 /// As take, for requests that the cursor does not match.
-driver::DevicePtr PlannedRegion::take_checked(Bytes requested, TagId tag) {
-  if (course_.pass(requested)) return {};
+driver::DevicePtr ReplayRegion::take_checked(Bytes requested, TagId tag) {
+  if (cursor_.pass(requested)) return {};
   open();
-  if (differs_ || !planned_) return {};
+  if (differs_ || !has_plan_) return {};
   if (next_ == requests_.size() || requests_[next_].requested != requested) {
     fall_back();
     return {};
@@ -139,9 +139,9 @@ driver::DevicePtr PlannedRegion::take_checked(Bytes requested, TagId tag) {
   return request.block.at;
 }
 
-/// Whether the planned addresses are unused. The region's stream waits for remaining uses of freed
+/// Whether the addresses are unused. The stream waits for remaining uses of freed
 /// blocks.
-bool PlannedRegion::vacate(const Request& place) {
+bool ReplayRegion::vacate(const Request& place) {
   for (const Range& part : parts_of(place)) {
     auto each = std::partition_point(taken_.begin(), taken_.end(), [&](const Taken& taken) {
       return taken.part.end() <= part.begin;
@@ -160,7 +160,7 @@ bool PlannedRegion::vacate(const Request& place) {
   return true;
 }
 
-void PlannedRegion::hand_out(Request& request, TagId tag) {
+void ReplayRegion::hand_out(Request& request, TagId tag) {
   Region::hand_out(&request.block, request.requested, tag);
   for (const Range& part : parts_of(request)) {
     const auto after = std::partition_point(taken_.begin(), taken_.end(), [&](const Taken& each) {
@@ -169,16 +169,16 @@ void PlannedRegion::hand_out(Request& request, TagId tag) {
     taken_.insert(after, {part, &request.block});
   }
   allocated_ += request.block.size;
-  ++counts_.plan_replayed;
+  ++counts_.replayed_allocations;
 }
 
-void PlannedRegion::fall_back() {
+void ReplayRegion::fall_back() {
   differs_ = true;
-  ++counts_.plan_mismatches;
+  ++counts_.replay_mismatches;
 }
 
 /// As release, for frees that the cursor does not match.
-bool PlannedRegion::release_checked(driver::DevicePtr at) {
+bool ReplayRegion::release_checked(driver::DevicePtr at) {
   open();
   Block* const block = table_.starting(at);
   if (block == nullptr || block->pinned) return false;
@@ -187,7 +187,7 @@ bool PlannedRegion::release_checked(driver::DevicePtr at) {
   return true;
 }
 
-void PlannedRegion::take_back(Block* block) {
+void ReplayRegion::take_back(Block* block) {
   ++counts_.frees;
   table_.remove(block);
   allocated_ -= block->size;
@@ -206,39 +206,39 @@ void PlannedRegion::take_back(Block* block) {
 }
 
 /// Releases the addresses of a freed block that is no longer used.
-void PlannedRegion::free_place(Block* block) {
+void ReplayRegion::free_place(Block* block) {
   block->state = BlockState::kFree;
   std::erase_if(taken_, [block](const Taken& taken) { return taken.block == block; });
 }
 
-bool PlannedRegion::end_step() {
-  if (course_.on() && course_.at_begin()) return true;  // no request was made
-  if (course_.on() && course_.at_end()) {
-    end_course();
+bool ReplayRegion::end_step() {
+  if (cursor_.on() && cursor_.at_begin()) return true;  // no request was made
+  if (cursor_.on() && cursor_.at_end()) {
+    end_cursor_step();
     return true;
   }
   open();
   free_passed();
-  if (!planned_) return true;
+  if (!has_plan_) return true;
   const bool asked = next_ != 0 || differs_;
   if (asked && next_ != requests_.size() && !differs_) fall_back();
   const bool differed = differs_;
   next_ = 0;
   differs_ = false;
   mapped_ = all_ready();
-  if (taken_.empty() && plain_ && mapped_) course_.begin();
+  if (taken_.empty() && plain_ && mapped_) cursor_.begin();
   return !differed;
 }
 
 /// Frees blocks whose last uses are observed to be complete.
-void PlannedRegion::free_passed() {
+void ReplayRegion::free_passed() {
   for (Block* const block : blocks_in_use()) {
     if (block->state == BlockState::kHole && seen_to_pass(block)) free_place(block);
   }
 }
 
 /// Allocated or still used blocks, in address order.
-std::vector<Block*> PlannedRegion::blocks_in_use() const {
+std::vector<Block*> ReplayRegion::blocks_in_use() const {
   std::vector<Block*> blocks;
   for (const Taken& taken : taken_)
     blocks.push_back(taken.block);
@@ -249,7 +249,7 @@ std::vector<Block*> PlannedRegion::blocks_in_use() const {
   return blocks;
 }
 
-bool PlannedRegion::in_use(Range memory) const {
+bool ReplayRegion::in_use(Range memory) const {
   const auto each = std::partition_point(taken_.begin(), taken_.end(), [&](const Taken& taken) {
     return taken.part.end() <= memory.begin;
   });
@@ -257,7 +257,7 @@ bool PlannedRegion::in_use(Range memory) const {
 }
 
 /// Builds the list of allocated blocks and the gaps between them; valid until the next change.
-const Block* PlannedRegion::first() const {
+const Block* ReplayRegion::first() const {
   between_.clear();
   Block* last = nullptr;
   const Block* head = nullptr;
@@ -291,10 +291,10 @@ const Block* PlannedRegion::first() const {
   return head;
 }
 
-void PlannedRegion::read(HeapStats& stats) const {
+void ReplayRegion::read(HeapStats& stats) const {
   Region::read(stats);
-  stats.plan_replayed += counts_.plan_replayed;
-  stats.plan_mismatches += counts_.plan_mismatches;
+  stats.replayed_allocations += counts_.replayed_allocations;
+  stats.replay_mismatches += counts_.replay_mismatches;
   Bytes reserved;
   Bytes whole;  // in chunks without a block
   for (const auto& [at, chunk] : backing_.chunks()) {
@@ -305,11 +305,11 @@ void PlannedRegion::read(HeapStats& stats) const {
   stats.stranded += reserved - allocated_ - whole;
 }
 
-Bytes PlannedRegion::trim() {
+Bytes ReplayRegion::trim() {
   if (idle()) return {};
   open();  // before the wait: blocks taken meanwhile without the lock would not be waited for
   if (!wait_for_stream_sync().ok()) return {};
-  planned_ = false;
+  has_plan_ = false;
   for (Block* const block : blocks_in_use()) {
     if (block->state == BlockState::kHole && settle_sync(block).ok()) free_place(block);
   }
@@ -335,7 +335,7 @@ Bytes PlannedRegion::trim() {
   return gone;
 }
 
-Bytes PlannedRegion::evict(const std::vector<Block*>& blocks) {
+Bytes ReplayRegion::evict(const std::vector<Block*>& blocks) {
   for (Block* const block : blocks) {
     if (!block->evicted) evicted_ += block->size;
     block->evicted = true;
@@ -343,26 +343,26 @@ Bytes PlannedRegion::evict(const std::vector<Block*>& blocks) {
   return {};
 }
 
-Result<std::vector<Range>> PlannedRegion::back(std::vector<Block*>&) {
+Result<std::vector<Range>> ReplayRegion::back(std::vector<Block*>&) {
   return std::vector<Range>{};
 }
 
-void PlannedRegion::unback(const std::vector<Block*>&, const std::vector<Range>&) {}
+void ReplayRegion::unback(const std::vector<Block*>&, const std::vector<Range>&) {}
 
-void PlannedRegion::revive(const std::vector<Block*>& blocks) {
+void ReplayRegion::revive(const std::vector<Block*>& blocks) {
   for (Block* const block : blocks) {
     if (block->evicted) evicted_ -= block->size;
     block->evicted = false;
   }
 }
 
-std::string PlannedRegion::check() const {
+std::string ReplayRegion::check() const {
   driver::DevicePtr end = range().begin;
   for (const Taken& taken : taken_) {
-    if (taken.part.begin < end) return "the memory of two planned blocks in use overlaps";
+    if (taken.part.begin < end) return "the memory of two replayed blocks in use overlaps";
     end = taken.part.end();
     for (driver::DevicePtr at = taken.part.begin; at < end; at = backing_.border(at, end)) {
-      if (backing_.around(at) == backing_.chunks().end()) return "a planned block is not mapped";
+      if (backing_.around(at) == backing_.chunks().end()) return "a replayed block is not mapped";
     }
   }
   Bytes allocated;
@@ -373,13 +373,13 @@ std::string PlannedRegion::check() const {
     if (block->state != BlockState::kLive) continue;
     allocated += block->size;
     if (block->evicted) evicted += block->size;
-    if (table_.starting(block->at) != block) return "the table misses a planned block";
+    if (table_.starting(block->at) != block) return "the table misses a replayed block";
     const bool whole = backing_.around(block->at) != backing_.chunks().end();
-    if (!whole && !backing_.is_view(block->at)) return "a planned block is not to be seen";
+    if (!whole && !backing_.is_view(block->at)) return "a replayed block is not to be seen";
   }
-  if (allocated != allocated_) return "planned bytes are counted wrong";
-  if (pending != pending_) return "pending planned bytes are counted wrong";
-  if (evicted != evicted_) return "evicted planned bytes are counted wrong";
+  if (allocated != allocated_) return "replayed bytes are counted wrong";
+  if (pending != pending_) return "pending replayed bytes are counted wrong";
+  if (evicted != evicted_) return "evicted replayed bytes are counted wrong";
   return {};
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/heap/course.h"
 #include "allocator/heap/region.h"
-#include "allocator/heap/step_plan.h"
+#include "allocator/heap/replay_cursor.h"
+#include "allocator/heap/replay_plan.h"
 
 #include <cstdint>
 #include <deque>
@@ -14,45 +14,45 @@
 
 namespace spillway {
 
-/// Blocks of one stream at planned addresses. The region checks for each request that the step
-/// matches the plan and that the planned address is free. The first difference ends the plan for
-/// the rest of the step. A block keeps its address until it is freed. If a copy or another stream
-/// still uses it then, the next block at that address waits for that use on the device. An address
-/// range may be a view of scattered pages (Backing::view); it lies after the addresses at which the
-/// pages themselves are mapped.
+/// A heap region whose blocks, all of one stream, get the addresses of a replay plan. It checks for
+/// each request that the step matches the replay plan and that the address is free. The first
+/// difference ends the replay for the rest of the step. A block keeps its address until it is
+/// freed. If a copy or another stream still uses it then, the next block at that address waits for
+/// that use on the device. An address range may be a view of scattered pages (Backing::view); it
+/// lies after the addresses at which the pages themselves are mapped.
 ///
-/// While a step of a plain plan matches exactly, frees included, only a cursor advances
-/// (ReplayCursor). Blocks and accounting are updated from it when they are read. After a mismatch,
-/// or a change to the blocks by another caller, each further request is looked up and recorded
-/// individually. The step still counts as planned as long as its requests match.
+/// While a step of a plain replay plan (ReplayPlan::plain) matches exactly, frees included, only a
+/// cursor advances (ReplayCursor). Blocks and accounting are updated from it when they are read.
+/// After a mismatch, or a change to the blocks by another caller, each further request is looked up
+/// and recorded individually. The step still counts as replayed as long as its requests match.
 ///
-/// Its blocks are records of the plan, not elements of a list: evict marks them and releases
-/// nothing. The region updates the heap's accounting for its blocks. Threads and ownership: as
+/// Its blocks are records of the replay plan, not elements of a list: evict marks them and releases
+/// nothing. It updates the heap's accounting for its blocks. Threads and ownership: as
 /// Region.
-class PlannedRegion final : public Region {
+class ReplayRegion final : public Region {
  public:
-  PlannedRegion(const RegionParts& parts, RegionKey key, Range range)
+  ReplayRegion(const RegionParts& parts, RegionKey key, Range range)
       : Region(parts, key, range), accounting_(parts.accounting) {}
 
-  /// Follows `plan` from the next request on. `room`: maps at most this much of its memory now, and
+  /// Replays `plan` from the next request on. `room`: maps at most this much of its memory now, and
   /// the rest when a request needs it (lacks_memory). None: maps all of it now.
   /// Requires: idle().
-  /// Errors: as Backing::map if `room` is none; there is no plan then.
-  Status adopt(const StepPlan& plan, std::optional<Bytes> room) SPILLWAY_REQUIRES(mutex);
+  /// Errors: as Backing::map if `room` is none; there is no replay plan then.
+  Status adopt(const ReplayPlan& plan, std::optional<Bytes> room) SPILLWAY_REQUIRES(mutex);
 
-  /// Whether there is a plan.
-  [[nodiscard]] bool planned() const SPILLWAY_REQUIRES(mutex) { return planned_; }
+  /// Whether there is a replay plan.
+  [[nodiscard]] bool has_plan() const SPILLWAY_REQUIRES(mutex) { return has_plan_; }
 
-  /// Whether all memory of the plan was mapped when the running step began.
+  /// Whether all memory of the replay plan was mapped when the running step began.
   [[nodiscard]] bool mapped() const SPILLWAY_REQUIRES(mutex) { return mapped_; }
 
-  /// Whether there is no plan and no block of an earlier one.
+  /// Whether there is no replay plan and no block of an earlier one.
   [[nodiscard]] bool idle() const SPILLWAY_REQUIRES(mutex) { return requests_.empty(); }
 
   /// Whether a block is allocated or still used by other streams.
   [[nodiscard]] bool in_use() const SPILLWAY_REQUIRES(mutex) { return !taken_.empty(); }
 
-  /// Whether the running step has diverged from the plan.
+  /// Whether the running step has diverged from the replay plan.
   [[nodiscard]] bool differs() const SPILLWAY_REQUIRES(mutex) { return differs_; }
 
   /// Bytes to map before take can serve this request. None if take can serve it now or will not
@@ -69,29 +69,28 @@ class PlannedRegion final : public Region {
 
   /// Allocates the next request of the step and returns its address. Null if the heap must serve
   /// the request or must map memory first.
-  /// Stream: usable at once; the region's stream waits for remaining uses of the memory.
+  /// Stream: usable at once; its stream waits for remaining uses of the memory.
   driver::DevicePtr take(Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex) {
-    const driver::DevicePtr at = course_.take(requested, tag);
+    const driver::DevicePtr at = cursor_.take(requested, tag);
     return at != driver::DevicePtr{} ? at : take_checked(requested, tag);
   }
 
   /// Frees a block. Returns false if it is not allocated, or is pinned.
   bool release(driver::DevicePtr at) SPILLWAY_REQUIRES(mutex) {
-    return course_.give(at) || release_checked(at);
+    return cursor_.give(at) || release_checked(at);
   }
 
-  /// take for a request that is exactly the next planned event. Null for any other request, and if
-  /// another thread is using the cursor.
-  /// Threads: takes no lock.
+  /// take for a request that is exactly the next event of the replay plan. Null for any other
+  /// request, and if another thread is using the cursor. Threads: takes no lock.
   driver::DevicePtr take_next(driver::Stream stream, PoolId pool, Bytes requested, TagId tag) {
     if (stream.handle() != key().stream || pool != PoolId::kShared) return {};
-    return course_.take(requested, tag);
+    return cursor_.take(requested, tag);
   }
 
-  /// release if the free is exactly the next planned event, as take_next.
-  bool release_next(driver::DevicePtr at) { return range().contains(at) && course_.give(at); }
+  /// release if the free is exactly the next event of the replay plan, as take_next.
+  bool release_next(driver::DevicePtr at) { return range().contains(at) && cursor_.give(at); }
 
-  /// Ends the step. Returns false if it did not match the plan.
+  /// Ends the step. Returns false if it did not match the replay plan.
   bool end_step() SPILLWAY_REQUIRES(mutex);
 
   /// Brings the heap's accounting up to date. Callers that read or change the accounting call it
@@ -102,7 +101,7 @@ class PlannedRegion final : public Region {
   void open() override SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] const Block* first() const override SPILLWAY_REQUIRES(mutex);
   void read(HeapStats& stats) const override SPILLWAY_REQUIRES(mutex);
-  /// Ends the plan and releases all chunks without a block.
+  /// Ends the replay plan and releases all chunks without a block.
   Bytes trim() override SPILLWAY_REQUIRES(mutex);
   Bytes evict(const std::vector<Block*>& blocks) override SPILLWAY_REQUIRES(mutex);
   Result<std::vector<Range>> back(std::vector<Block*>& blocks) override SPILLWAY_REQUIRES(mutex);
@@ -112,7 +111,7 @@ class PlannedRegion final : public Region {
   [[nodiscard]] std::string check() const override SPILLWAY_REQUIRES(mutex);
 
  private:
-  /// A request and its block. kGap: no planned address; kFree; kLive; kHole: freed, but still used
+  /// A request and its block. kGap: without an address; kFree; kLive; kHole: freed, but still used
   /// by others.
   struct Request {
     Block block;
@@ -137,9 +136,9 @@ class PlannedRegion final : public Region {
   void free_passed() SPILLWAY_REQUIRES(mutex);
   void take_back(Block* block) SPILLWAY_REQUIRES(mutex);
   void write_blocks() SPILLWAY_REQUIRES(mutex);
-  void end_course() SPILLWAY_REQUIRES(mutex);
-  void plan_course(const StepSequence& sequence) SPILLWAY_REQUIRES(mutex);
-  void place_requests(const StepPlan& plan) SPILLWAY_REQUIRES(mutex);
+  void end_cursor_step() SPILLWAY_REQUIRES(mutex);
+  void set_cursor_events(const StepSequence& sequence) SPILLWAY_REQUIRES(mutex);
+  void place_requests(const ReplayPlan& plan) SPILLWAY_REQUIRES(mutex);
   bool vacate(const Request& place) SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] std::vector<Range> unmapped(const Request& place) const SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] bool ready(const Request& place) const SPILLWAY_REQUIRES(mutex);
@@ -154,8 +153,8 @@ class PlannedRegion final : public Region {
   [[nodiscard]] bool in_use(Range memory) const SPILLWAY_REQUIRES(mutex);
 
   Accounting& accounting_;  // for whole steps
-  ReplayCursor course_;
-  StepTotals whole_ SPILLWAY_GUARDED_BY(mutex);        // of a step that matches the plan
+  ReplayCursor cursor_;
+  StepTotals whole_ SPILLWAY_GUARDED_BY(mutex);        // of a step that matches
   HeapStats whole_counts_ SPILLWAY_GUARDED_BY(mutex);  // likewise
   mutable std::vector<Request> requests_ SPILLWAY_GUARDED_BY(mutex);
   mutable std::deque<Block> between_
@@ -163,12 +162,12 @@ class PlannedRegion final : public Region {
   std::vector<Range> parts_ SPILLWAY_GUARDED_BY(mutex);
   /// Memory of blocks that are allocated or still used, in address order, without overlaps.
   std::vector<Taken> taken_ SPILLWAY_GUARDED_BY(mutex);
-  Bytes page_ SPILLWAY_GUARDED_BY(mutex);  // as StepPlan
+  Bytes page_ SPILLWAY_GUARDED_BY(mutex);  // as ReplayPlan
   std::size_t next_ SPILLWAY_GUARDED_BY(mutex) = 0;
   Bytes allocated_ SPILLWAY_GUARDED_BY(mutex);
-  bool planned_ SPILLWAY_GUARDED_BY(mutex) = false;
-  bool plain_ SPILLWAY_GUARDED_BY(mutex) = false;    // as StepPlan
-  bool mapped_ SPILLWAY_GUARDED_BY(mutex) = false;   // all memory of the plan
+  bool has_plan_ SPILLWAY_GUARDED_BY(mutex) = false;
+  bool plain_ SPILLWAY_GUARDED_BY(mutex) = false;    // as ReplayPlan
+  bool mapped_ SPILLWAY_GUARDED_BY(mutex) = false;   // all memory of the replay plan
   bool differs_ SPILLWAY_GUARDED_BY(mutex) = false;  // the running step has diverged
 };
 

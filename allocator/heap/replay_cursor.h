@@ -16,24 +16,24 @@
 
 namespace spillway {
 
-/// A request of a planned step, or the free of its block.
+/// An event of a step in its replay plan: a request, or the free of its block.
 struct ReplayEvent {
-  driver::DevicePtr at;  // the block; null: the request has no planned address
+  driver::DevicePtr at;  // the block; null: the replay plan has no address for the request
   Bytes requested;       // zero: a free
   TagId tag = TagId::kUntagged;
   std::uint32_t request = 0;  // index of the request
 };
 
-/// A planned step as a sequence of events, with a cursor for the running step. While each request
+/// The events of a step in its replay plan, with a cursor for the running step. While each request
 /// and each free is the next event, the cursor is the only state that changes. The step's blocks
 /// and accounting are updated from it later, or never.
-/// Threads: take and give may be called from any thread; the others require the region's lock.
+/// Threads: take and give may be called from any thread; the others require the heap region's lock.
 class ReplayCursor {
  public:
   /// The consumers that catch up with the cursor, each independently.
   enum class Ledger : std::uint8_t { kAccounting, kBlocks };
 
-  /// The planned address of a request. Null if the request is not the next event, has no planned
+  /// The replay plan's address of a request. Null if the request is not the next event, has no such
   /// address, or another thread is using the cursor.
   driver::DevicePtr take(Bytes requested, TagId tag) {
     if (busy_.exchange(true, std::memory_order_acquire)) return {};
@@ -87,8 +87,8 @@ class ReplayCursor {
   /// Whether all events of the step have occurred.
   [[nodiscard]] bool at_end() { return seen_to() == &events_.back(); }
 
-  /// Advances past a request of this size without a planned address. Returns whether that was the
-  /// next event.
+  /// Advances past a request of this size without an address in the replay plan. Returns whether
+  /// that was the next event.
   bool pass(Bytes requested) {
     enter();
     const bool is_next = next_->at == driver::DevicePtr{} && next_->requested == requested;

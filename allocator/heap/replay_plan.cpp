@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/heap/step_plan.h"
+#include "allocator/heap/replay_plan.h"
 
 #include "allocator/heap/placement.h"
 
@@ -10,7 +10,7 @@
 namespace spillway {
 namespace {
 
-/// The planned requests, and the lifetimes of their addresses.
+/// The requests of the replay plan, and the lifetimes of their addresses.
 struct Tenants {
   std::vector<std::uint32_t> requests;
   std::vector<Lifetime> lives;  // by tenant
@@ -30,8 +30,8 @@ Tenants tenants_of(const StepSequence& sequence, Suits suits) {
   return tenants;
 }
 
-/// As plan_within: a block that is freed while others use it keeps its addresses while `room`
-/// allows it.
+/// As replay_plan_within: a block that is freed while others use it keeps its addresses while
+/// `room` allows it.
 std::vector<Lifetime> left_alone(const StepSequence& sequence, const Tenants& tenants, Bytes room) {
   const auto period = static_cast<std::uint32_t>(sequence.requests.size());
   std::vector<Lifetime> lives = tenants.lives;
@@ -70,9 +70,9 @@ std::vector<Lifetime> left_alone(const StepSequence& sequence, const Tenants& te
 /// Number of attempts to make room for fragmentation.
 constexpr int kMaxTries = 4;
 
-StepPlan without_places(StepSequence sequence) {
+ReplayPlan without_places(StepSequence sequence) {
   const std::size_t requests = sequence.requests.size();
-  StepPlan plan;
+  ReplayPlan plan;
   plan.sequence = std::move(sequence);
   plan.offsets.resize(requests);
   plan.pages.resize(requests);
@@ -90,19 +90,19 @@ Bytes page_for(Bytes size, Bytes granularity) {
 
 }  // namespace
 
-StepPlan plan_of(StepSequence sequence) {
+ReplayPlan replay_plan_of(StepSequence sequence) {
   const Tenants tenants = tenants_of(sequence, [](const StepRequest& request) {
     return !request.fenced && request.end == BlockEnd::kOwnStep;
   });
   const Placement placement = place(tenants.lives);
-  StepPlan plan = without_places(std::move(sequence));
+  ReplayPlan plan = without_places(std::move(sequence));
   plan.size = placement.size;
   for (std::size_t i = 0; i < tenants.requests.size(); ++i)
     plan.offsets[tenants.requests[i]] = placement.offsets[i];
   return plan;
 }
 
-StepPlan plan_within(StepSequence sequence, Bytes room, Bytes granularity) {
+ReplayPlan replay_plan_within(StepSequence sequence, Bytes room, Bytes granularity) {
   const Tenants tenants = tenants_of(sequence, [](const StepRequest&) { return true; });
   const auto period = static_cast<std::uint32_t>(sequence.requests.size());
   const Bytes least = peak_allocated(tenants.lives, period);
@@ -116,7 +116,7 @@ StepPlan plan_within(StepSequence sequence, Bytes room, Bytes granularity) {
     if (size <= room || allocated == least) break;
     allocated = std::max(least, saturating_sub(allocated, size - room));
   }
-  StepPlan plan = without_places(std::move(sequence));
+  ReplayPlan plan = without_places(std::move(sequence));
   plan.page = page;
   plan.plain = false;
   plan.size = placement.size;

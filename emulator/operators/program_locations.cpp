@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emulator/operators/places.h"
+#include "emulator/operators/program_locations.h"
 
 #include "emulator/operators/runtime.h"
 
@@ -71,10 +71,10 @@ struct HashLines {
 
 constexpr size_t kShownLines = 4;
 constexpr size_t kMaxFrames = 64;
-constexpr size_t kMaxPlaces = 100000;  // limit for programs that generate code at run time
+constexpr size_t kMaxLocations = 100000;  // limit for programs that generate code at run time
 
 /// Guarded by the interpreter lock. Codes are kept alive, so that a pointer stays the same code.
-struct Places {
+struct Locations {
   Python python;
   std::unordered_map<PyObject, Code> codes;
   std::unordered_map<std::vector<Line>, const char*, HashLines> texts;
@@ -102,34 +102,34 @@ std::string package_of(const void* of) {
 
 /// A program may be in a directory of any name, such as Spillway's demonstration.
 bool is_program(const std::string& file) {
-  static const std::string ours = package_of(reinterpret_cast<const void*>(&python_place));
+  static const std::string ours = package_of(reinterpret_cast<const void*>(&python_location));
   static const std::string torch =
       package_of(reinterpret_cast<const void*>(&at::RecordFunction::currentThreadId));
   if (file.starts_with(ours)) return file.starts_with(ours + "demo/");
   return !file.starts_with(torch) && !file.starts_with("<frozen");
 }
 
-const Code& known(Places& places, PyObject code) {
-  const auto [found, fresh] = places.codes.try_emplace(code);
+const Code& known(Locations& locations, PyObject code) {
+  const auto [found, fresh] = locations.codes.try_emplace(code);
   if (fresh) {
-    places.python.keep(code);
-    found->second.file = text_of(places.python, code, "co_filename");
-    found->second.function = text_of(places.python, code, "co_name");
+    locations.python.keep(code);
+    found->second.file = text_of(locations.python, code, "co_filename");
+    found->second.function = text_of(locations.python, code, "co_name");
     found->second.is_program = is_program(found->second.file);
   }
   return found->second;
 }
 
 /// The program's innermost lines, or the library's if there are no others.
-std::vector<Line> innermost(Places& places) {
-  const Python& python = places.python;
+std::vector<Line> innermost(Locations& locations) {
+  const Python& python = locations.python;
   std::vector<Line> lines;
   std::vector<Line> others;
   PyObject frame = python.frame();
   if (frame != nullptr) python.keep(frame);
   for (size_t i = 0; frame != nullptr && i < kMaxFrames && lines.size() < kShownLines; ++i) {
     PyObject code = python.code(frame);
-    auto& kept = known(places, code).is_program ? lines : others;
+    auto& kept = known(locations, code).is_program ? lines : others;
     if (kept.size() < kShownLines) kept.push_back({code, python.line(frame)});
     python.drop(code);
     PyObject outer = python.back(frame);
@@ -140,35 +140,35 @@ std::vector<Line> innermost(Places& places) {
   return lines.empty() ? others : lines;
 }
 
-const char* place_here(Places& places) {
-  const std::vector<Line> lines = innermost(places);
+const char* location_here(Locations& locations) {
+  const std::vector<Line> lines = innermost(locations);
   if (lines.empty()) return nullptr;
-  const auto found = places.texts.find(lines);
-  if (found != places.texts.end()) return found->second;
-  if (places.texts.size() == kMaxPlaces) return nullptr;
+  const auto found = locations.texts.find(lines);
+  if (found != locations.texts.end()) return found->second;
+  if (locations.texts.size() == kMaxLocations) return nullptr;
   std::string text;
   for (const Line& each : lines) {
-    const Code& code = places.codes.at(each.code);
+    const Code& code = locations.codes.at(each.code);
     const std::string file = code.file.substr(code.file.rfind('/') + 1);
     text += (text.empty() ? "" : ", ") + file + ":" + std::to_string(each.line) + " in " +
             code.function;
   }
-  return places.texts.emplace(lines, permanent_copy(std::move(text))).first->second;
+  return locations.texts.emplace(lines, permanent_copy(std::move(text))).first->second;
 }
 
 }  // namespace
 
-const char* python_place() {
-  static auto* places = new Places;
-  const Python& python = places->python;
+const char* python_location() {
+  static auto* locations = new Locations;
+  const Python& python = locations->python;
   if (!python.complete() || python.is_initialized() == 0) return nullptr;
   // Reading the frames must not order this thread after the last holder of the interpreter lock.
   emulated_runtime().pause_threads(1);
   const int state = python.lock();
-  const char* place = place_here(*places);
+  const char* location = location_here(*locations);
   python.unlock(state);
   emulated_runtime().pause_threads(0);
-  return place;
+  return location;
 }
 
 const char* permanent_copy(std::string text) {

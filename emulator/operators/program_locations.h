@@ -10,7 +10,7 @@ namespace spillway::operators {
 ///
 /// Threads: takes Python's interpreter lock. The caller must hold no lock that a thread with the
 /// interpreter lock may wait for.
-const char* python_place();
+const char* python_location();
 
 /// A copy that outlives the process, the same pointer for the same text.
 /// Threads: safe, without a lock that orders threads for the order checker.
