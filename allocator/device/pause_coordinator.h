@@ -44,8 +44,8 @@ class PauseCoordinator {
   /// Restores paused memory at its addresses; any stream may use it afterwards.
   /// Stream: the host waits for the copies.
   /// Errors: kInvalidArgument and kNotReady as pause(). kOutOfDeviceMemory after all evictable()
-  /// tags were paused, with the error text of a failed allocation. kDriver. All or nothing: everything
-  /// is paused as before then.
+  /// tags were paused, with the error text of a failed allocation. kDriver. All or nothing:
+  /// everything is paused as before then.
   Result<PauseResult> resume(const std::vector<std::string>& patterns);
 
   /// Keeps memory under `pattern` resident until the matching leave_resident(), even if memory runs
