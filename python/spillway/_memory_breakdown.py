@@ -57,9 +57,9 @@ class MemoryBreakdown:
             "gradients": self.gradients,
             "optimizer states": self.optimizer_states,
             "activations in use at the peak": self.activations,  # the others were offloaded or recomputed
-            "other": self.other,
         }
-        return ", ".join(f"{name} {size(each)}" for name, each in sizes.items() if each is not None)
+        known = [f"{name} {size(each)}" for name, each in sizes.items() if each is not None]
+        return ", ".join([*known, f"other {size(self.other)}, such as inputs, workspaces and temporaries"])
 
 
 def budget_text(need: int) -> str:

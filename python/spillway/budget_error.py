@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -156,7 +158,21 @@ def warn(missed: tuple[Any, ...], adapts: bool) -> None:
     """
     error = BudgetError(*with_breakdown(*missed))
     text = error.excess() if adapts else error.warning()
-    warnings.warn(text, RuntimeWarning, stacklevel=3)
+    warnings.warn(text, RuntimeWarning, stacklevel=_level_of_program())
+
+
+def _level_of_program() -> int:
+    """The caller's stacklevel for a warning at the innermost line outside of Spillway and PyTorch; the
+    caller's own in a thread of autograd, which has no such line."""
+    import torch
+
+    libraries = tuple(os.path.dirname(each) + os.sep for each in (__file__, torch.__file__))
+    frame, level = sys._getframe(1), 1
+    while frame.f_code.co_filename.startswith(libraries):
+        if frame.f_back is None:
+            return 1
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def raise_if_missed(entered: Any = None, optimized: bool = False) -> None:

@@ -246,7 +246,7 @@ def test_a_report_has_it_too(tmp_path: Path) -> None:
     document, _, page = asked(tmp_path, "--report", folder, "--samples-per-step", "8")
     reported = spillway("report", folder)
     assert reported.returncode == 0
-    assert "A dry run: nothing was computed" in " ".join(reported.stdout.split())
+    assert "This is a dry run: nothing was computed" in " ".join(reported.stdout.split())
     html = (folder / "report.html").read_text()
     # The steps after the first, though nothing moved: the device's own ends, to the last.
     step = document["runs"][0]["processes"][0]["steps"]

@@ -22,8 +22,8 @@ UNKNOWN = dataclasses.replace(NEED, parameters=None, gradients=None, optimizer_s
 SAID = (
     "budget 40.0 GiB is too small: step 2 (first saved tensor: [8, 1024]) needs 60.5 GiB (parameters 15.0 "
     "GiB, gradients 14.0 GiB, optimizer states 30.0 GiB, activations in use at the peak 1.0 GiB, other 512.0 "
-    "MiB) on GPU 0, although all of its activations were offloaded or recomputed. Use a smaller batch, a "
-    'shorter sequence, --budget 61GiB (budget="61GiB")'
+    "MiB, such as inputs, workspaces and temporaries) on GPU 0, although all of its activations were "
+    'offloaded or recomputed. Use a smaller batch, a shorter sequence, --budget 61GiB (budget="61GiB")'
 )
 EXCEED = '--over-budget warn (over_budget="warn") to exceed the budget'
 
@@ -59,7 +59,8 @@ def test_a_lower_bound_is_called_one() -> None:
 
 def test_classes_that_are_unknown_are_not_named() -> None:
     said = str(error(breakdown=UNKNOWN, begin=59 * GIB))
-    assert "(activations in use at the peak 1.0 GiB, other 512.0 MiB; 59.0 GiB were allocated before" in said
+    assert "(activations in use at the peak 1.0 GiB, other 512.0 MiB, such as inputs, workspaces" in said
+    assert "; 59.0 GiB were allocated before" in said
     assert not any(name in said for name in ("parameters", "gradients", "states "))
 
 

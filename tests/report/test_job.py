@@ -110,7 +110,7 @@ def test_the_trace_follows_the_format_s_rules(job, report):
 def test_the_terminal_says_the_same(job, report):
     said = " ".join(report.stdout.split())
     assert f"({job.plain['peak']} bytes)" in said
-    assert "of the emulated GPU" in said
+    assert "used the emulated GPU" in said
 
 
 def test_a_browser_draws_the_page_of_a_job_too(job, report, tmp_path):

@@ -3,6 +3,7 @@
 
 import gc
 import pickle
+import sys
 import warnings
 
 import spillway
@@ -118,3 +119,20 @@ def sizes_that_look_the_same_in_a_budget_error_are_bytes():
     assert str(2**30) in near.excess() and str(2**30 + 1) in near.excess(), near.excess()
     far = spillway.BudgetError(0, budget=2**30, smallest=2**31)
     assert str(2**30) not in str(far) and str(2**31) not in str(far), far
+
+
+@case
+def a_warning_shows_the_line_of_the_program():
+    spillway.step()
+    training = Training()
+    spillway.offload(training.model, budget=1, tag="warned", over_budget="warn")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(3):
+            training.step()
+    found = [each for each in caught if "budget 1" in str(each.message)]
+    assert found
+    for each in found:
+        assert each.filename == sys.modules[Training.__module__].__file__, each
+        with open(each.filename) as source:
+            assert "self.optimizer.step()" in source.read().splitlines()[each.lineno - 1]
