@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/driver/api.h"
 #include "allocator/device/step_recording.h"
+#include "allocator/driver/api.h"
 
 #include <gtest/gtest.h>
 
