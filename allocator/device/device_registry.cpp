@@ -63,7 +63,7 @@ std::vector<DeviceRuntime*> DeviceRegistry::made() const {
   return all;
 }
 
-DeviceRuntime* DeviceRegistry::owner(driver::DevicePtr at) {
+DeviceRuntime* DeviceRegistry::owner(driver::DevicePtr at) const {
   if (in_forked_child()) return nullptr;
   for (DeviceRuntime* const device : made()) {
     if (device->heap().find(at).allocated) return device;

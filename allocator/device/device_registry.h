@@ -30,7 +30,7 @@ class DeviceRegistry {
   /// All that have been created, by id.
   [[nodiscard]] std::vector<DeviceRuntime*> made() const;
   /// The device whose heap has an allocated block that contains `at`; null if there is none.
-  DeviceRuntime* owner(driver::DevicePtr at);
+  [[nodiscard]] DeviceRuntime* owner(driver::DevicePtr at) const;
 
   /// Caps the reserved bytes of each device's heap, also of devices created later; as
   /// DeviceRuntime::set_limit.

@@ -212,9 +212,9 @@ void StepRecording::keep_steps(const std::vector<Span>& spans) {
   }
 }
 
-std::vector<StepRecording::Taken> StepRecording::steps_taken() {
+std::vector<StepRecording::Duration> StepRecording::take_durations() {
   const Lock lock(mutex_);
-  std::vector<Taken> taken;
+  std::vector<Duration> taken;
   for (const auto& [number, seconds] : std::exchange(taken_, {}))
     taken.push_back({steps_ - number, seconds});
   return taken;

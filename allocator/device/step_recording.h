@@ -52,14 +52,14 @@ class StepRecording {
   std::optional<StepTimes> take(std::chrono::milliseconds most);
 
   /// The duration of a step on the device.
-  struct Taken {
+  struct Duration {
     std::size_t steps_ago;  // 0: the step that ended last
     double seconds;
   };
 
   /// The steps whose end take() has found, each once, in order. If the host runs ahead of the
   /// device, they appear steps later.
-  std::vector<Taken> steps_taken();
+  std::vector<Duration> take_durations();
 
  private:
   struct Step {

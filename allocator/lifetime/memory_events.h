@@ -29,6 +29,9 @@ struct BornBlock {
 /// unsubscribe(), so an observer is never destroyed.
 class MemoryObserver {
  public:
+  MemoryObserver(const MemoryObserver&) = delete;
+  MemoryObserver& operator=(const MemoryObserver&) = delete;
+
   virtual void born(const BornBlock& block) = 0;
   /// Called before the memory can be reused.
   virtual void died(DeviceId device, std::uint64_t address) = 0;
@@ -42,6 +45,7 @@ class MemoryObserver {
   virtual void step_ended() {}
 
  protected:
+  MemoryObserver() = default;
   ~MemoryObserver() = default;
 };
 

@@ -78,6 +78,9 @@ class LifetimeRecorder final : private MemoryObserver {
   [[nodiscard]] std::vector<LifetimeRecord> records() const;
   [[nodiscard]] LifetimeCounts counts() const;
 
+ protected:
+  ~LifetimeRecorder();  // never destroyed
+
  private:
   struct Recording;
 
@@ -89,7 +92,6 @@ class LifetimeRecorder final : private MemoryObserver {
   void step_ended() override;
 
   LifetimeRecorder();
-  ~LifetimeRecorder();
 
   static std::atomic<bool> on_;  // not inline: one instance for all of Spillway's libraries
   mutable Mutex mutex_;

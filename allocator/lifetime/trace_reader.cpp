@@ -40,9 +40,10 @@ class Reader {
   }
 
   Status header() {
-    if (bytes_.substr(0, wire::kMagic.size()) != wire::kMagic)
+    if (bytes_.substr(0, wire::kMagic.size()) != wire::kMagic) {
       return refused(
           "is not a trace of Spillway. Write one with spillway.memory.record_trace(PATH).");
+    }
     at_ = wire::kMagic.size();
     bool whole = true;
     std::uint64_t version = 0;

@@ -110,13 +110,13 @@ void BudgetChooser::note_followed(const Shape* shape) {
   if (followed_.size() > kMaxUntimed) followed_.pop_back();
 }
 
-void BudgetChooser::took(double seconds, std::size_t steps_ago) {
+void BudgetChooser::add_step_duration(double seconds, std::size_t steps_ago) {
   if (steps_ago >= followed_.size()) return;
   const Followed step = followed_[steps_ago];
   const auto shape = std::find_if(
       shapes_.begin(), shapes_.end(), [&](const Shape& each) { return &each == step.shape; });
   if (shape == shapes_.end() || shape->plans() != step.plan) return;
-  shape->took(seconds);
+  shape->add_step_duration(seconds);
 }
 
 /// Drops the least recently used shape.

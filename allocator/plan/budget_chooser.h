@@ -92,7 +92,7 @@ class BudgetChooser {
   void time(const std::optional<StepTimes>& times);
   /// Duration of a step that ended `steps_ago` steps before the device's last one; hosts run ahead
   /// of their device. Ignored unless that step followed, to its end, a plan that is still current.
-  void took(double seconds, std::size_t steps_ago = 0);
+  void add_step_duration(double seconds, std::size_t steps_ago = 0);
 
   /// Records that another BudgetChooser chose the last step on the device.
   void ended_elsewhere() {

@@ -190,7 +190,7 @@ bool Shape::needs_times() const {
   return times_ && times_->needed();
 }
 
-void Shape::took(double seconds) {
+void Shape::add_step_duration(double seconds) {
   seconds_.push_back(seconds);
   if (seconds_.size() > kMaxSeconds) seconds_.pop_front();
 }

@@ -108,7 +108,7 @@ class Shape {
   [[nodiscard]] std::uint64_t plans() const { return plans_; }
 
   /// Adds the duration, in seconds, of a step that followed the current plan.
-  void took(double seconds);
+  void add_step_duration(double seconds);
   /// None without a plan with times.
   [[nodiscard]] std::optional<PlannedStep> planned(const PredictedReserved& foreseen) const;
   /// None if there is no recording that can be planned.

@@ -80,6 +80,9 @@ class RunLog final : private MemoryObserver {
   /// Called within a step: writes the page and spans, at most ten times a second.
   void look();
 
+ protected:
+  ~RunLog();  // never destroyed
+
  private:
   enum class When { kAtStep, kBetween, kAtEnd };
 
@@ -93,7 +96,6 @@ class RunLog final : private MemoryObserver {
   void write_out(When when);
 
   RunLog();
-  ~RunLog();
 
   static std::atomic<bool> on_;  // not inline: one instance for all of Spillway's libraries
   std::atomic<std::uint64_t> storages_{0};

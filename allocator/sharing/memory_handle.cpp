@@ -77,9 +77,10 @@ Result<MemoryHandle> MemoryHandle::read(std::string_view bytes) {
   }
   if (bytes.size() < sizeof(Header)) return wrong("it is too short");
   const auto header = take<Header>(bytes);
-  if (header.version != kVersion)
+  if (header.version != kVersion) {
     return wrong(
         "another version of Spillway made it. Use the same version in sender and receiver.");
+  }
   if (header.pieces == 0 || header.pieces > kMaxPieces ||
       bytes.size() != header.pieces * sizeof(WirePiece)) {
     return wrong("its length does not match its pieces");

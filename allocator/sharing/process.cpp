@@ -55,9 +55,10 @@ Result<File> OtherProcess::take(int number) const {
   const int error = errno;
   if (error == ESRCH) return ended(process_);
   const std::string what = "the memory that process " + std::to_string(process_) + " shares ";
-  if (error == EBADF)
+  if (error == EBADF) {
     return SPILLWAY_ERROR(Code::kNotReady,
                           what + "is no longer shared. Keep the tensor alive in the sender.");
+  }
   if (error == EPERM) {
     return SPILLWAY_ERROR(Code::kNotReady,
                           what +

@@ -67,8 +67,8 @@ void BudgetPlans::time(DeviceId device, const std::optional<StepTimes>& times) {
   with_each(device, [&](BudgetChooser& chooser) { chooser.time(times); });
 }
 
-void BudgetPlans::took(DeviceId device, double seconds, std::size_t steps_ago) {
-  with_each(device, [&](BudgetChooser& chooser) { chooser.took(seconds, steps_ago); });
+void BudgetPlans::add_step_duration(DeviceId device, double seconds, std::size_t steps_ago) {
+  with_each(device, [&](BudgetChooser& chooser) { chooser.add_step_duration(seconds, steps_ago); });
 }
 
 Status BudgetPlans::learn_steps(TagId tag, DeviceId device, std::vector<KnownStep> steps) {

@@ -30,8 +30,8 @@ class BudgetPlans {
 
   /// Sets the times of the last recorded step on the device; none if they are unknown.
   void time(DeviceId device, const std::optional<StepTimes>& times);
-  /// Sets the duration of a step on the device, in seconds; as BudgetChooser::took.
-  void took(DeviceId device, double seconds, std::size_t steps_ago);
+  /// Sets the duration of a step on the device, in seconds; as BudgetChooser::add_step_duration.
+  void add_step_duration(DeviceId device, double seconds, std::size_t steps_ago);
   /// Plans the tag's steps with recorded ones.
   /// Errors: as DeviceRegistry::device, and as BudgetChooser::learn; the steps before an invalid
   /// one are learned.

@@ -174,9 +174,10 @@ Decision StepSession::decide_locked(TagId id, Tag& tag, OfferedStorage storage) 
                    .index = decided.index,
                    .watched = decided.watched,
                    .referenced_elsewhere = decided.referenced_elsewhere};
-  for (const std::size_t index : decided.due)
+  for (const std::size_t index : decided.due) {
     decision.due.push_back(
         {.tag = id, .device = decision.site.device, .step = step_, .index = index});
+  }
   if (!tag.budget) {
     last_saved_ = decision.site;
     undisturbed_.store(true, std::memory_order_relaxed);

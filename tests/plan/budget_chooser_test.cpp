@@ -42,7 +42,7 @@ TEST(BudgetChooserTest, TheMeasuredTimeOfAPlannedStepIsReportedAndChangesNoPlan)
   const double predicted = chooser.planned_last()->plan.timing.total();
   ASSERT_EQ(predicted, 7);
 
-  chooser.took(predicted / 2);
+  chooser.add_step_duration(predicted / 2);
   EXPECT_EQ(chooser.planned_last()->seconds, predicted / 2);
   step(chooser, {100, 100, 100}, 1000);
 
@@ -132,7 +132,7 @@ TEST(BudgetChooserTest, TheTimeOfAStepIsTheMedianOfTheLastNineThatFollowedItsPla
   chooser.time(even_times(7));
   step(chooser, {100, 100, 100}, 1000);
   for (const double seconds : {90, 90, 90, 1, 1, 1, 1, 5, 9, 9, 9, 9}) {
-    chooser.took(seconds);
+    chooser.add_step_duration(seconds);
     step(chooser, {100, 100, 100}, 1000);
   }
 
@@ -147,12 +147,12 @@ TEST(BudgetChooserTest, AStepTimedLateCountsForThePlanThatItFollowed) {
     step(chooser, {100, 100, 100}, 1000);
   step(chooser, {50, 50}, 1000);  // followed no plan
 
-  chooser.took(9, 0);
+  chooser.add_step_duration(9, 0);
   step(chooser, {100, 100, 100}, 1000);
-  chooser.took(9, 1);
+  chooser.add_step_duration(9, 1);
   EXPECT_EQ(chooser.planned_last()->seconds, std::nullopt);
   for (const auto& [seconds, steps_ago] : {std::pair{3.0, 4U}, {5.0, 3U}, {4.0, 2U}})
-    chooser.took(seconds, steps_ago);
+    chooser.add_step_duration(seconds, steps_ago);
 
   EXPECT_EQ(chooser.planned_last()->seconds, 4);
 }
@@ -183,18 +183,18 @@ TEST(BudgetChooserTest, DurationsOfAnotherShapeOrRegionAreIgnored) {
   ASSERT_EQ(chooser.planned_last()->plan.timing.total(), 7);
 
   step(chooser, {100, 100}, 1000);  // begins as the planned one, and ends before it
-  chooser.took(1);
+  chooser.add_step_duration(1);
   step(chooser, {100, 100, 100}, 1000);
   EXPECT_EQ(chooser.planned_last()->plan.timing.total(), 7);
   EXPECT_EQ(chooser.planned_last()->seconds, std::nullopt);
 
   chooser.ended_elsewhere();
-  chooser.took(1);
+  chooser.add_step_duration(1);
   step(chooser, {100, 100, 100}, 1000);
   EXPECT_EQ(chooser.planned_last()->plan.timing.total(), 7);
   EXPECT_EQ(chooser.planned_last()->seconds, std::nullopt);
 
-  chooser.took(7);
+  chooser.add_step_duration(7);
   EXPECT_EQ(chooser.planned_last()->seconds, 7);
 }
 

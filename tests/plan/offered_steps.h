@@ -20,6 +20,7 @@ inline std::vector<bool> step(BudgetChooser& chooser,
                               std::optional<BudgetShortage>* missed = nullptr,
                               const std::vector<std::uint64_t>& optimizer = {}) {
   std::vector<bool> offloads;
+  offloads.reserve(sizes.size());
   for (const std::uint64_t size : sizes)
     offloads.push_back(chooser.choose(Bytes{size}, Bytes{base}) == Action::kOffload);
   StepCurve curve = nested(sizes, base);

@@ -21,7 +21,7 @@ TEST(LateStepsTest, StepsThatEndOnTheDeviceAfterLaterOnesOnTheHostAreAllTimed) {
   std::size_t ended = 0;
   const auto take = [&] {
     recording.take(std::chrono::milliseconds(0));
-    for (const StepRecording::Taken& step : recording.steps_taken()) {
+    for (const StepRecording::Duration& step : recording.take_durations()) {
       EXPECT_GE(step.seconds, 0);
       timed.push_back(ended - 1 - step.steps_ago);
     }
