@@ -94,7 +94,7 @@ def test_the_terminal_s_interrupt_reaches_a_checked_command_once() -> None:
         while b"ready" not in seen:
             seen += screen.read(100)
         screen.write(b"\3")
-        while b"reports" not in seen:
+        while b"races" not in seen:
             seen += screen.read(100)
         status = os.waitpid(process, 0)[1]  # a terminal that closes sends SIGHUP to what is left
     assert os.waitstatus_to_exitcode(status) == 0
