@@ -100,7 +100,7 @@ def test_speeds_are_bytes_over_the_time_between_two_looks(monkeypatch):
 
 def test_without_an_earlier_look_there_are_no_speeds(monkeypatch):
     monkeypatch.setattr(view.time, "time_ns", lambda: 20_000_000_000)
-    only = reading_at(12, out=10**9, back=10**9, stalled=10**8, steps=1, emulated=True, ours=False)
+    only = reading_at(12, out=10**9, back=10**9, stalled=10**8, steps=1, emulated=True, uses_spillway=False)
     expected = [
         "process 7, 1 step, 3.0 MiB of 4.0 MiB offloaded in the last, emulated GPU, no news for 8.00 s",
         "1 80.0 GiB 1.0 MiB 2.0 MiB – 4.0 MiB 5.0 MiB – –",

@@ -70,7 +70,7 @@ class Reading:
     writes: int
     steps: int
     emulated: bool
-    ours: bool
+    uses_spillway: bool
     devices: tuple[DeviceReading, ...]
     tags: tuple[TagReading, ...]
     cannot_help: str = ""  # why offloading does not lower the peak, where that is known
@@ -184,9 +184,24 @@ def _sequence(path: Path) -> int:
 
 def _reading(path: Path, text: bytes) -> Reading:
     head = _HEAD.unpack_from(text)
-    _, _, _, process, start, _, updated, writes, steps, emulated, devices, tags, ours, why, _, why_bytes = (
-        head
-    )
+    (
+        _,
+        _,
+        _,
+        process,
+        start,
+        _,
+        updated,
+        writes,
+        steps,
+        emulated,
+        devices,
+        tags,
+        uses_spillway,
+        why,
+        _,
+        why_bytes,
+    ) = head
     if devices > _MOST_DEVICES or tags > _MOST_TAGS:
         raise TopError(
             f"{path}: is damaged ({devices} devices and {tags} tags; at most {_MOST_DEVICES} and "
@@ -206,7 +221,7 @@ def _reading(path: Path, text: bytes) -> Reading:
         writes,
         steps,
         bool(emulated),
-        bool(ours),
+        bool(uses_spillway),
         tuple(found),
         tuple(named),
         REASONS[why] if why < len(REASONS) else "",

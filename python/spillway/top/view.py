@@ -69,7 +69,7 @@ def _devices(reading: Reading, earlier: Reading | None) -> Table:
             size(device.capacity) if device.capacity else "–",
             size(device.allocated),
             size(device.allocated_peak),
-            size(device.reserved) if reading.ours else "–",
+            size(device.reserved) if reading.uses_spillway else "–",
             size(device.offloaded),
             size(device.pinned),
         )
