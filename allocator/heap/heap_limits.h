@@ -3,8 +3,6 @@
 
 #include "allocator/base/bytes.h"
 
-#include <cstdint>
-
 namespace spillway {
 
 struct HeapState;
@@ -13,11 +11,12 @@ struct HeapState;
 /// Threads: safe.
 class HeapLimits {
  public:
-  /// Targets and budgets of fewer than this many pages of HeapView::granularity() bytes are for
-  /// tests. Such budgets limit allocated bytes, because fragmentation would dominate so few pages.
-  static constexpr std::uint64_t kFewestPages = 16;
-
   explicit HeapLimits(HeapState& state) : state_(&state) {}
+
+  /// The smallest target or budget that limits reserved bytes: a few pages of
+  /// HeapView::granularity() bytes. Smaller ones are for tests. They limit allocated bytes, because
+  /// fragmentation would dominate so few pages.
+  [[nodiscard]] Bytes smallest_budget() const;
 
   /// Caps the bytes reserved from the driver; zero removes the cap.
   void set_limit(Bytes limit);
@@ -31,8 +30,8 @@ class HeapLimits {
   /// released, which may block the host. A request that would exceed the budget
   /// (would_exceed_budget) releases cached memory, then fails with kOutOfDeviceMemory. The caller
   /// can then free memory and retry, or call exceed_budget(). The current replay plan is kept. A
-  /// caller with a budget of fewer than kFewestPages pages sets none. end_step() removes the budget
-  /// together with the target.
+  /// caller with a budget below smallest_budget() sets none. end_step() removes the budget together
+  /// with the target.
   void set_budget(Bytes budget);
   [[nodiscard]] Bytes budget() const;
   /// Whether reserving `size` bytes would exceed the budget, but not the limit.

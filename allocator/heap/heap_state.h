@@ -99,7 +99,9 @@ struct HeapState {
   /// Counts a step that followed its replay plan. True if such steps reserve more than the target;
   /// the next replay plan must then leave more room.
   bool holds_too_much() SPILLWAY_REQUIRES(mutex);
-  /// Whether the target has at least kFewestPages pages.
+  /// HeapLimits::smallest_budget.
+  [[nodiscard]] Bytes smallest_budget() const;
+  /// Whether the target has at least that many bytes.
   [[nodiscard]] bool has_many_pages() const;
   /// True if a replay plan of that size would exceed the target, less the room that earlier ones
   /// have shown to be needed. Stores the shortfall in `plan_shortfall`.

@@ -47,7 +47,7 @@ class PlacementAdvisor {
   [[nodiscard]] Bytes most_reserved() const;
   /// HeapStats::stranded at the last set_target() call that was made while no replay plan was
   /// followed. Memory reserved for replay plans is excluded. None without a target, or with a
-  /// target of less than HeapLimits::kFewestPages pages.
+  /// target of less than HeapLimits::smallest_budget().
   [[nodiscard]] std::optional<Bytes> stranded_at_target() const;
   /// Shortfall of the last replay plan rejected for the current target; reading clears it. The heap
   /// rejects at most four for each value of the target, then follows the next one anyway.

@@ -18,6 +18,8 @@ constexpr std::size_t kMaxTargets = 256;
 constexpr int kFirstAlike = 2;
 /// With fewer pages, separate chunks would cost more than they save.
 constexpr std::uint64_t kFewestPagesToPart = 512;
+/// With fewer pages, fragmentation dominates the reserved bytes.
+constexpr std::uint64_t kFewestPages = 16;
 /// Attempts per target; the rest is left to the caller that has set it.
 constexpr int kMaxGivenUp = 4;
 
@@ -39,6 +41,10 @@ void HeapLimits::set_budget(Bytes budget) {
   if (budget.zero() || HeapView(*state_).reserved() <= budget) return;
   const Lock lock(state_->mutex);
   state_->trim_cached();
+}
+
+Bytes HeapLimits::smallest_budget() const {
+  return state_->smallest_budget();
 }
 
 Bytes HeapLimits::budget() const {
@@ -142,8 +148,12 @@ void HeapState::see_stranded() {
   beside_plans = stats.allocated + stats.stranded;
 }
 
+Bytes HeapState::smallest_budget() const {
+  return Bytes{addresses.granularity().count() * kFewestPages};
+}
+
 bool HeapState::has_many_pages() const {
-  return accounting.target() >= Bytes{addresses.granularity().count() * HeapLimits::kFewestPages};
+  return accounting.target() >= smallest_budget();
 }
 
 Bytes HeapState::to_leave(const KnownTarget& here) const {

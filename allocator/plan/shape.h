@@ -55,8 +55,6 @@ class Shape {
   /// Never reused within a BudgetChooser.
   [[nodiscard]] std::uint64_t id() const { return id_; }
 
-  [[nodiscard]] ShapeState state() const { return state_; }
-
   [[nodiscard]] const std::vector<Bytes>& sizes() const { return sizes_; }
 
   [[nodiscard]] const std::vector<bool>& recomputable() const { return recomputable_; }

@@ -11,9 +11,9 @@ template <typename Use>
 void BudgetPlans::with(TagId tag, DeviceId device, Use use) const {
   if (in_forked_child()) return;
   const Lock lock(session_.mutex_);
-  const auto found = session_.tags_.find(tag);
-  if (found == session_.tags_.end() || found->second.budgets == nullptr) return;
-  if (const BudgetChooser* const chooser = found->second.budgets->on(device)) use(*chooser);
+  const BudgetPolicy* const budgets = session_.budgets_locked(tag);
+  const BudgetChooser* const chooser = budgets != nullptr ? budgets->on(device) : nullptr;
+  if (chooser != nullptr) use(*chooser);
 }
 
 template <typename Use>
@@ -50,9 +50,8 @@ std::vector<KnownStep> BudgetPlans::known_steps(TagId tag, DeviceId device) cons
 std::uint64_t BudgetPlans::sum(TagId tag, std::uint64_t (BudgetChooser::*count)() const) const {
   if (in_forked_child()) return 0;
   const Lock lock(session_.mutex_);
-  const auto found = session_.tags_.find(tag);
-  if (found == session_.tags_.end() || found->second.budgets == nullptr) return 0;
-  return found->second.budgets->sum(count);
+  const BudgetPolicy* const budgets = session_.budgets_locked(tag);
+  return budgets != nullptr ? budgets->sum(count) : 0;
 }
 
 std::uint64_t BudgetPlans::records(TagId tag) const {
@@ -75,9 +74,9 @@ Status BudgetPlans::learn_steps(TagId tag, DeviceId device, std::vector<KnownSte
   if (in_forked_child()) return {};
   SPILLWAY_ASSIGN_OR_RETURN(DeviceRuntime* const made, session_.devices_.device(device));
   const Lock lock(session_.mutex_);
-  const auto found = session_.tags_.find(tag);
-  if (found == session_.tags_.end() || found->second.budgets == nullptr) return {};
-  BudgetChooser& chooser = found->second.budgets->chooser(*made);
+  BudgetPolicy* const budgets = session_.budgets_locked(tag);
+  if (budgets == nullptr) return {};
+  BudgetChooser& chooser = budgets->chooser(*made);
   for (KnownStep& step : steps)
     SPILLWAY_RETURN_IF_ERROR(chooser.learn(std::move(step)));
   return {};

@@ -6,14 +6,10 @@
 namespace spillway {
 namespace {
 
-Bytes fewest_reserved(DeviceRuntime& device) {
-  return Bytes{device.heap().view().granularity().count() * HeapLimits::kFewestPages};
-}
-
 /// The device's memory in the step that is to end, which has reserved at most `reserved` bytes.
 StepMemory read_memory(DeviceRuntime& device, Bytes budget, Bytes reserved) {
   PlacementAdvisor placement = device.heap().placement();
-  StepMemory memory{reserved, fewest_reserved(device)};
+  StepMemory memory{reserved, device.heap().limits().smallest_budget()};
   if (const auto peak = placement.peak_reserved_following_plan()) {
     memory.host_stalled = peak->zero() || placement.maps_plan();
     // Storages offloaded for lack of room would otherwise have been reserved.
@@ -88,13 +84,14 @@ PolicyDecision BudgetPolicy::on_saved(const OfferedStorage& storage, TagStepStat
   decision.watched = true;
   const Action action = chooser.choose(
       storage.size, storage.device.curve().allocated_at_begin(), storage.recomputable);
-  decision.offload = action == Action::kOffload;
-  decision.recompute = action == Action::kRecompute;
+  decision.action.offload = action == Action::kOffload;
+  decision.action.recompute = action == Action::kRecompute;
   // It is offloaded after all if the budget turns out to have no room for it.
-  decision.waits = action == Action::kKeep && !storage.device.heap().limits().budget().zero();
-  if (!decision.recompute) step.offloadable += storage.size;
-  decision.known = chooser.matches_known();
-  decision.recording = chooser.needs_times();
+  decision.action.waits =
+      action == Action::kKeep && !storage.device.heap().limits().budget().zero();
+  if (!decision.action.recompute) step.offloadable += storage.size;
+  decision.action.known = chooser.matches_known();
+  decision.action.recording = chooser.needs_times();
   return decision;
 }
 
@@ -117,7 +114,7 @@ std::vector<BudgetMiss> BudgetPolicy::on_backward_end() {
     curve.begin_optimizer_phase();
     on.device->heap().placement().begin_optimizer_phase();
     on.reserved = on.device->heap().placement().most_reserved();
-    on.chooser.set_memory({on.reserved, fewest_reserved(*on.device)});
+    on.chooser.set_memory({on.reserved, on.device->heap().limits().smallest_budget()});
     if (!on.chooser.exceeds(curve.peak())) continue;
     if (const auto missing = on.chooser.shortage(curve.so_far()))
       misses.push_back(miss(on, *missing));

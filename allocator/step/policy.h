@@ -24,13 +24,18 @@ struct OfferedStorage {
   bool cannot_help = false;  // offloading does not lower the peak: it stays while there is room
 };
 
+/// What happens with one storage that autograd saves.
+struct StorageDecision {
+  bool offload = false;
+  bool recompute = false;  // it is released and recomputed later
+  bool waits = false;      // it may have to be offloaded later in the step
+  bool known = true;       // the step matches a planned one so far
+  bool recording = false;  // the step's times are needed for a plan
+};
+
 /// A policy's answer for one storage.
 struct PolicyDecision {
-  bool offload = false;
-  bool recompute = false;             // it is released and recomputed later
-  bool waits = false;                 // it may have to be offloaded later in the step
-  bool known = true;                  // the step matches a planned one so far
-  bool recording = false;             // the step's times are needed for a plan
+  StorageDecision action{};
   bool watched = false;               // it reports to the device's curve
   bool referenced_elsewhere = false;  // it stays because it was referenced elsewhere
   std::size_t index = 0;              // of the storage in its step

@@ -10,10 +10,10 @@ PolicyDecision RatioPolicy::on_saved(const OfferedStorage& storage, TagStepStats
   PolicyDecision decision;
   decision.index = chooser_.storages_seen() - 1;
   decision.referenced_elsewhere = choice == Choice::kReferencedElsewhere;
-  decision.known = chooser_.matches_known();
+  decision.action.known = chooser_.matches_known();
   // Storages that stay are offloaded after all if the device has no room.
-  decision.waits = choice == Choice::kWait || (stays && choice == Choice::kOffload);
-  decision.offload = choice == Choice::kOffload && !stays;
+  decision.action.waits = choice == Choice::kWait || (stays && choice == Choice::kOffload);
+  decision.action.offload = choice == Choice::kOffload && !stays;
   for (const std::size_t index : chooser_.take_due()) {
     if (stays) {
       step.skip(SkipReason::kCannotHelp, chooser_.size(index));

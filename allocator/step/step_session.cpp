@@ -93,9 +93,9 @@ void StepSession::leave_region(TagId tag) {
   if (in_forked_child()) return;
   {
     const Lock lock(mutex_);
-    Tag* const found = find_tag_locked(tag);
-    SPILLWAY_CHECK(found != nullptr && found->open > 0);
-    --found->open;
+    Tag& left = tag_locked(tag);
+    SPILLWAY_CHECK(left.open > 0);
+    --left.open;
     --open_regions_;
   }
   // The graphs created inside the region have already been destroyed.
@@ -114,6 +114,11 @@ StepSession::Tag* StepSession::find_tag_locked(TagId tag) {
   return found == tags_.end() ? nullptr : &found->second;
 }
 
+BudgetPolicy* StepSession::budgets_locked(TagId tag) {
+  const Tag* const found = find_tag_locked(tag);
+  return found == nullptr ? nullptr : found->budgets;
+}
+
 StepSession::Tag* StepSession::running_tag_locked(const Site& site) {
   return site.step == step_ ? find_tag_locked(site.tag) : nullptr;
 }
@@ -126,48 +131,47 @@ Decision StepSession::decide(TagId tag,
                              DeviceId device,
                              Bytes size,
                              std::optional<std::uint64_t> node) {
-  if (in_forked_child()) return {};
-  DeviceRuntime* const made = devices_.if_made(device);
-  SPILLWAY_CHECK(made != nullptr);
-  return decide(tag, OfferedStorage{.device = *made, .size = size, .node = node});
+  return decide(tag, device, size, node, false);
 }
 
 Decision StepSession::decide_recomputable(TagId tag, DeviceId device, Bytes size) {
+  return decide(tag, device, size, std::nullopt, true);
+}
+
+Decision StepSession::decide(
+    TagId tag, DeviceId device, Bytes size, std::optional<std::uint64_t> node, bool recomputable) {
   if (in_forked_child()) return {};
   DeviceRuntime* const made = devices_.if_made(device);
   SPILLWAY_CHECK(made != nullptr);
-  return decide(tag, OfferedStorage{.device = *made, .size = size, .recomputable = true});
-}
-
-Decision StepSession::decide(TagId tag, const OfferedStorage& storage) {
+  const OfferedStorage storage{
+      .device = *made, .size = size, .node = node, .recomputable = recomputable};
   std::vector<PlanRequest> plans;
   {
     const Lock lock(mutex_);
-    Tag* const found = find_tag_locked(tag);
-    SPILLWAY_CHECK(found != nullptr);
-    plans = found->policy->plans_for(storage);
-    if (plans.empty()) return decide_locked(tag, *found, storage);
+    Tag& found = tag_locked(tag);
+    plans = found.policy->plans_for(storage);
+    if (plans.empty()) return decide_locked(tag, found, storage);
   }
   for (PlanRequest& plan : plans)
     plan.run();
   const Lock lock(mutex_);
+  Tag& found = tag_locked(tag);
+  found.policy->adopt(device, std::move(plans));
+  return decide_locked(tag, found, storage);
+}
+
+StepSession::Tag& StepSession::tag_locked(TagId tag) {
   Tag* const found = find_tag_locked(tag);
   SPILLWAY_CHECK(found != nullptr);
-  found->policy->adopt(storage.device.device().id, std::move(plans));
-  return decide_locked(tag, *found, storage);
+  return *found;
 }
 
 Decision StepSession::decide_locked(TagId id, Tag& tag, OfferedStorage storage) {
   shape_ += hash_of(id, storage.size);
   use_locked(id, tag);
   storage.cannot_help = keeps_ && where_it_helps_ == id;
-  PolicyDecision decided = tag.policy->on_saved(storage, tag.step);
-  Decision decision;
-  decision.offload = decided.offload;
-  decision.recompute = decided.recompute;
-  decision.waits = decided.waits;
-  decision.known = decided.known;
-  decision.recording = decided.recording;
+  const PolicyDecision decided = tag.policy->on_saved(storage, tag.step);
+  Decision decision{decided.action, {}, {}};
   decision.site = {.tag = id,
                    .device = storage.device.device().id,
                    .step = step_,

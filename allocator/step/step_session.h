@@ -36,13 +36,8 @@ struct Site {
   bool referenced_elsewhere = false;
 };
 
-/// The action for one storage that autograd saves.
-struct Decision {
-  bool offload = false;
-  bool recompute = false;  // it is released and recomputed later
-  bool waits = false;      // it may have to be offloaded later in the step
-  bool known = true;       // the step matches a planned one so far
-  bool recording = false;  // the step's times are needed for a plan
+/// The session's answer for one storage that autograd saves.
+struct Decision : StorageDecision {
   Site site;
   std::vector<Site> due;  // storages that have waited and must be offloaded now
 };
@@ -156,7 +151,8 @@ class StepSession {
     TagStepStats last;  // of the last step with a saved tensor
   };
 
-  Decision decide(TagId tag, const OfferedStorage& storage);
+  Decision decide(
+      TagId tag, DeviceId device, Bytes size, std::optional<std::uint64_t> node, bool recomputable);
   Decision decide_locked(TagId id, Tag& tag, OfferedStorage storage) SPILLWAY_REQUIRES(mutex_);
   /// Calls `count` with the statistics of the tag, which is then used in the running step.
   template <typename Count>
@@ -167,6 +163,10 @@ class StepSession {
   /// Marks the tag as used in the running step.
   void use_locked(TagId id, Tag& tag) SPILLWAY_REQUIRES(mutex_);
   Tag* find_tag_locked(TagId tag) SPILLWAY_REQUIRES(mutex_);
+  /// Requires: a region with that tag was entered.
+  Tag& tag_locked(TagId tag) SPILLWAY_REQUIRES(mutex_);
+  /// The policy of a tag with a budget; null for others.
+  BudgetPolicy* budgets_locked(TagId tag) SPILLWAY_REQUIRES(mutex_);
   /// The tag of a site of the running step; null for a site of an older step.
   Tag* running_tag_locked(const Site& site) SPILLWAY_REQUIRES(mutex_);
   /// Another tag with a budget in the running step; null if there is none.

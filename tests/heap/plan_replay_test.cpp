@@ -212,25 +212,6 @@ TEST_F(PlanReplayTest, OtherStreamsAreServedByTheHeap) {
   EXPECT_EQ(mismatches(), 0U);
 }
 
-TEST_F(PlanReplayTest, PlannedBlocksAreAllocatedBlocksInEveryList) {
-  learn();
-  const auto a = allocate(3_MiB, main_, TagId{5});
-
-  EXPECT_EQ(heap_->find(a + 1_MiB).at, a);
-  EXPECT_TRUE(heap_->retag(a, TagId{6}));
-  ASSERT_EQ(heap_->view().blocks_of(TagId{6}).size(), 1U);
-  EXPECT_EQ(heap_->view().blocks_of(TagId{6})[0].at, a);
-  ASSERT_EQ(heap_->view().segments().size(), 1U);
-  EXPECT_EQ(heap_->view().segments()[0].size, 6_MiB);
-  EXPECT_EQ(heap_->stats().allocated, 3_MiB);
-  EXPECT_EQ(heap_->stats().cached, 3_MiB);
-  EXPECT_EQ(heap_->stats().stranded, 1_MiB);
-  EXPECT_EQ(heap_->stats().allocated_blocks, 1U);
-  free(a);
-  EXPECT_FALSE(heap_->free(a));
-  EXPECT_EQ(heap_->stats().bad_frees, 1U);
-}
-
 TEST_F(PlanReplayTest, AnEvictedPlannedBlockKeepsItsMemory) {
   learn();
   const auto a = allocate(3_MiB, main_, TagId{5});

@@ -145,8 +145,8 @@ void begin_budget_step(DeviceRuntime& device,
     // First, so that memory reserved between steps, as in an evaluation, is released before the
     // target's peak is tracked.
     const Bytes most = device.budget_bytes(*region.budget);
-    const Bytes fewest{device.heap().view().granularity().count() * HeapLimits::kFewestPages};
-    device.heap().limits().set_budget(most >= fewest ? most : Bytes{});
+    HeapLimits limits = device.heap().limits();
+    limits.set_budget(most >= limits.smallest_budget() ? most : Bytes{});
     device.heap().placement().set_target(target_for(device, region));
     device.take_reclaimed();
   }
