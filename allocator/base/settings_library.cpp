@@ -6,15 +6,20 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
 
+const char* kept(std::string text) {
+  static thread_local std::string last;
+  last = std::move(text);
+  return last.c_str();
+}
+
 /// The text of an error; null for success.
 const char* text_of(const spillway::Status& status) {
-  static thread_local std::string text;
-  text = status.detail();
-  return status.ok() ? nullptr : text.c_str();
+  return status.ok() ? nullptr : kept(status.detail());
 }
 
 }  // namespace
@@ -41,5 +46,10 @@ const char* spillway_settings_check_rules(const char* const* given, std::size_t 
 std::uint64_t spillway_settings_size(const char* text, std::size_t length) {
   const auto size = spillway::settings::read_size(std::string_view(text, length));
   return size ? size->count() : UINT64_MAX;
+}
+
+/// A value of a size setting, as setting_of().
+const char* spillway_settings_text_of_size(std::uint64_t bytes) {
+  return kept(spillway::setting_of(spillway::Bytes{bytes}));
 }
 }

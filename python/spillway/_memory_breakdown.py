@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory that a step needs, by class, and the budget to use."""
+"""The memory that a step needs, by class."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from spillway.report.sizes import size
 if TYPE_CHECKING:
     from spillway.model_state import ModelState
 
-__all__ = ["MemoryBreakdown", "budget_text"]
-
-_SPARE = 50  # a suggested budget is at most a fiftieth larger than what is needed
+__all__ = ["MemoryBreakdown"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,12 +58,3 @@ class MemoryBreakdown:
         }
         known = [f"{name} {size(each)}" for name, each in sizes.items() if each is not None]
         return ", ".join([*known, f"other {size(self.other)}, such as inputs, workspaces and temporaries"])
-
-
-def budget_text(need: int) -> str:
-    """A budget of at least `need` bytes, as ``--budget`` takes it: "77GiB"."""
-    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
-        count = -(-need >> shift)  # rounded up
-        if (count << shift) - need <= need // _SPARE:
-            return f"{count}{unit}"
-    return f"{need}B"

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from spillway._living import living
 from spillway._load import glue
-from spillway._memory_breakdown import MemoryBreakdown, budget_text
+from spillway._memory_breakdown import MemoryBreakdown
 from spillway.model_state import state_by_class
 from spillway.report.sizes import size
+from spillway.settings import setting_of
 
 if TYPE_CHECKING:
     import torch
@@ -97,7 +98,7 @@ class BudgetError(RuntimeError):
         """The alternatives, as an imperative; ``others`` come last."""
         ways = ["a smaller batch", "a shorter sequence"]
         if not self.capacity or self.smallest <= self.capacity:
-            budget = budget_text(self.smallest)
+            budget = setting_of(self.smallest)
             more = " or more" if self.lower_bound else ""
             ways.append(f'--budget {budget}{more} (budget="{budget}")')
         ways += others

@@ -32,6 +32,7 @@ __all__ = [
     "needing",
     "of_option",
     "reasons_against",
+    "setting_of",
     "size_in_bytes",
     "tag_ratios",
 ]
@@ -132,6 +133,11 @@ def size_in_bytes(text: str) -> int | None:
     return size if size < 2**63 else None
 
 
+def setting_of(need: int) -> str:
+    """A value of a size setting such as "77GiB": at least `need` bytes, and at most a fiftieth larger."""
+    return bytes(_library().spillway_settings_text_of_size(ctypes.c_uint64(need))).decode()
+
+
 def _raise(error: bytes | None) -> None:
     if error is not None:
         raise LaunchError(error.decode())
@@ -155,6 +161,7 @@ def _library() -> ctypes.CDLL:
     library.spillway_settings_check.restype = ctypes.c_char_p
     library.spillway_settings_check_rules.restype = ctypes.c_char_p
     library.spillway_settings_size.restype = ctypes.c_uint64
+    library.spillway_settings_text_of_size.restype = ctypes.c_char_p
     return library
 
 

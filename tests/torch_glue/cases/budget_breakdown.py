@@ -104,12 +104,12 @@ def a_budget_error_can_be_pickled_with_its_fields():
 
 @case
 def the_suggested_budget_is_enough_and_hardly_more():
-    from spillway._memory_breakdown import budget_text
     from spillway.limits import size_of
+    from spillway.settings import setting_of
 
     for size in (1, 1023, 5000, 2**20, 123_456_789, 2**30 + 1, 82_141_000_000, 3 * 2**40 + 7):
-        suggested = size_of("budget", budget_text(size))
-        assert size <= suggested <= size + size // 50, (size, budget_text(size))
+        suggested = size_of("budget", setting_of(size))
+        assert size <= suggested <= size + size // 50, (size, setting_of(size))
 
 
 @case
