@@ -65,6 +65,20 @@ Shape settled_shape(const PlanTerms& terms) {
   return shape;
 }
 
+TEST(RecordedStepTest, ThePeakOfALargerBeginningIsThatOfTheConvertedRecording) {
+  for (const std::size_t optimizer_begin : {0U, 2U, 4U, 7U}) {
+    StepCurve curve = nested({100, 200, 300}, 1000);
+    curve.allocated[5] = 5000;  // in the optimizer phase of some
+    curve.optimizer_begin = optimizer_begin;
+    const RecordedStep recorded(curve, 3);
+    for (const Bytes begin : {1000_B, 1001_B, 6000_B}) {
+      RecordedStep converted = recorded;
+      converted.begin_with(begin);
+      EXPECT_EQ(recorded.most_beginning_with(begin), converted.most()) << optimizer_begin;
+    }
+  }
+}
+
 TEST(ShapeTest, APlanIsMadeFromASnapshotAndServesTheStepsThatBeginAlike) {
   const PlanTerms terms{1200_B};
   Shape shape = settled_shape(terms);
