@@ -16,8 +16,8 @@ from spillway.launch import LaunchError
 
 BAD_USAGE = 2
 
-# By the headings of the help. Each is a module of spillway.commands with a click command of its name (_ for
-# -), imported on first use.
+# By the headings of the help. Command NAME is the function NAME (_ for -) of spillway.commands.NAME_command,
+# which is imported on first use.
 _GROUPS = {
     "Run": {
         "run": "Run a command under Spillway.",
@@ -62,8 +62,9 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module = name.replace("-", "_")
-        command: click.Command = getattr(importlib.import_module(f"spillway.commands.{module}"), module)
+        function = name.replace("-", "_")
+        module = importlib.import_module(f"spillway.commands.{function}_command")
+        command: click.Command = getattr(module, function)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Mutations of real files: each is read, or refused by the parser's own error in one line, in a short time.
 
-FUZZ_MUTATIONS says how many for each parser (default 300), FUZZ_SEED repeats a run."""
+FUZZ_MUTATIONS is the number for each parser (default 300); FUZZ_SEED repeats a run."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from spillway._load import glue
 from spillway._plan_file import PlanFile
 from spillway.report import terminal
 from spillway.report.dry_run import section as dry_section
+from spillway.report.html_page import page
 from spillway.report.log import ReportError, read_log
-from spillway.report.page import page
+from spillway.report.output import read, write
 from spillway.report.plans import plans_of
 from spillway.report.plans import section as plans_section
 from spillway.report.runs import read_folder
-from spillway.report.write import read, write
 from spillway.settings import LaunchError
 from spillway.top import reading, view
 

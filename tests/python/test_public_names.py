@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 from pathlib import Path
 
@@ -95,6 +96,19 @@ def test_no_public_module_shares_its_name_with_a_public_object() -> None:
     """A submodule that is imported replaces an attribute of the same name in its package."""
     public = {name for names in NAMES.values() for name in names}
     assert not public & {name for name in submodules(PACKAGE) if not name.startswith("_")}
+
+
+def definitions(module: Path) -> set[str]:
+    """Names of the functions and classes that a module defines at its top level."""
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return {each.name for each in ast.parse(module.read_text()).body if isinstance(each, kinds)}
+
+
+def test_no_module_shares_its_name_with_a_function_or_class_in_it() -> None:
+    shared = [module for module in PACKAGE.rglob("*.py") if module.stem in definitions(module)]
+    packages = PACKAGE.rglob("__init__.py")
+    shared += [each for each in packages if definitions(each) & (submodules(each.parent) - {"__init__"})]
+    assert not shared
 
 
 def test_every_name_can_be_imported_and_is_documented() -> None:

@@ -13,8 +13,9 @@ from types import SimpleNamespace
 import pytest
 import synthetic
 from spillway import _files, _plan_file, cli
-from spillway.report import plans, write
+from spillway.report import plans
 from spillway.report.log import ReportError
+from spillway.report.output import read, write
 from spillway.report.runs import read_folder
 
 
@@ -152,10 +153,10 @@ def test_an_ordinary_link_to_a_file_is_replaced(folder, tmp_path, victim, capfd)
 
 
 def test_a_folder_as_output_is_one_line(folder, tmp_path):
-    digests = write.read(folder)
+    digests = read(folder)
     assert read_folder(folder)
     with pytest.raises(ReportError, match=rf"{tmp_path}: .*\(is a directory\)"):
-        write.write(digests, tmp_path)
+        write(digests, tmp_path)
 
 
 def test_a_link_to_a_device_elsewhere_is_replaced(folder, tmp_path, capfd):

@@ -19,9 +19,9 @@ from rich.console import Console
 from spillway import cli
 from spillway.report import terminal
 from spillway.report.log import ReportError
+from spillway.report.output import read, write
 from spillway.report.plans import plans_of
 from spillway.report.runs import read_folder
-from spillway.report.write import read, write
 from spillway.top import reading, view
 
 POINT = {

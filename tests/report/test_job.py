@@ -19,8 +19,8 @@ from launched import clean_environment, spillway
 from spillway import launch
 from spillway.report.log import read_log
 from spillway.report.operators import by_name, by_tag
+from spillway.report.output import read
 from spillway.report.runs import read_folder
-from spillway.report.write import read
 from test_page import parse
 from test_trace_events import check_trace
 
@@ -88,7 +88,7 @@ def test_the_page_counts_offloaded_and_resident_storages(job, words):
         assert reason in words
 
 
-def test_the_page_says_that_it_is_the_emulated_gpu(words):
+def test_the_page_states_that_it_is_the_emulated_gpu(words):
     assert "This run used the emulated GPU" in words
     assert "This run is unfinished" not in words
 
@@ -107,7 +107,7 @@ def test_the_trace_follows_the_format_s_rules(job, report):
     check_trace(json.loads((job.folder / "trace.json").read_text()))
 
 
-def test_the_terminal_says_the_same(job, report):
+def test_the_terminal_states_the_same(job, report):
     said = " ".join(report.stdout.split())
     assert f"({job.plain['peak']} bytes)" in said
     assert "used the emulated GPU" in said
@@ -175,21 +175,21 @@ def test_over_pytorch_s_own_allocator_the_peak_is_known_without_tags(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda folder: None, "no such file or directory"),
         (lambda folder: folder.mkdir(), "contains no run log"),
         (lambda folder: folder.write_text("x"), "not a directory"),
     ],
 )
-def test_a_folder_that_shows_nothing_is_one_line_and_status_2(tmp_path, make, says):
+def test_a_folder_that_shows_nothing_is_one_line_and_status_2(tmp_path, make, message):
     folder = tmp_path / "out"
     make(folder)
     for name in ("report", "top"):
         result = spillway(name, folder)
         assert result.returncode == 2
         assert result.stderr.count("\n") == 1
-    assert says in spillway("report", folder).stderr
+    assert message in spillway("report", folder).stderr
     assert not list(tmp_path.rglob("report.html"))
 
 
@@ -230,7 +230,7 @@ def test_operators_are_timed_where_they_are_asked_for(job, tmp_path):
     assert not read(job.folder)[0].log.operators
 
 
-def test_where_a_profiler_has_cupti_one_line_says_that_there_are_no_kernels(job, tmp_path):
+def test_where_a_profiler_has_cupti_one_line_states_that_there_are_no_kernels(job, tmp_path):
     # The launcher refuses it for the emulated GPU, where no kernel could be named either.
     env = launch.environment(True, base=clean_environment(), ratio="0.9", report=str(tmp_path / "out"))
     env |= {"SPILLWAY_REPORT_KERNELS": "2", "CUDA_INJECTION64_PATH": "/profiler.so"}

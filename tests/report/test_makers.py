@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 from launched import clean_environment
-from spillway.report.digest import digest
+from spillway.report.digests import digest
 from spillway.report.log import read_log
 
 SOURCE = """

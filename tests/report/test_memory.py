@@ -11,10 +11,10 @@ import pytest
 import synthetic
 from rich.console import Console
 from spillway.report import terminal, words
-from spillway.report.digest import digest
+from spillway.report.digests import digest
+from spillway.report.html_page import page
 from spillway.report.log import read_log
 from spillway.report.memory import Usage, usage_by_device
-from spillway.report.page import page
 
 
 @pytest.fixture
@@ -124,13 +124,13 @@ def state(peaks: dict[str, int]) -> dict:
 
 
 def full_log(*later_peaks: dict[str, int], at_first: int = 4000) -> list:
-    """Single events end in the second step; of the later ones the statistics say these peaks."""
+    """Single events end in the second step; the statistics give these peaks for later ones."""
     steps = [["step", 300 + 10 * place, place + 2, state(peaks)] for place, peaks in enumerate(later_peaks)]
     return [*synthetic.LINES[:-1], ["step", 200, 1, state({"0": at_first})], ["full", 250], *steps]
 
 
 def stated(tmp_path: Path, lines: list) -> list[str]:
-    """The sentences about peaks, which page and terminal must both say."""
+    """The sentences about peaks, which page and terminal must both print."""
     each = digest(read_log(synthetic.write(tmp_path / "7-1.spillway", lines)))
     console = Console(width=1000, file=io.StringIO(), record=True)
     terminal.show([each], console)

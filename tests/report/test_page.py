@@ -13,9 +13,9 @@ import synthetic
 from browser import drawn
 from rich.console import Console
 from spillway.report import terminal, words
+from spillway.report.html_page import page as page_of
 from spillway.report.log import ReportError
-from spillway.report.page import page as page_of
-from spillway.report.write import read, write
+from spillway.report.output import read, write
 
 VOID = {"meta", "i", "br", "line", "rect", "circle", "polygon", "polyline"}
 
@@ -78,7 +78,7 @@ def test_the_files_are_the_user_s_alone(page):
         assert page.with_name(name).stat().st_mode & 0o777 == 0o600
 
 
-def test_it_says_that_figures_are_emulated_and_that_a_run_is_unfinished(page, tmp_path):
+def test_it_states_that_figures_are_emulated_and_that_a_run_is_unfinished(page, tmp_path):
     assert "This run used the emulated GPU" in page.read_text()
     assert "This run is unfinished" not in page.read_text()
     other = tmp_path / "other"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import synthetic
 from spillway.report.copies import BACK, OTHER, REUSE, Site, copies_of
-from spillway.report.digest import digest
+from spillway.report.digests import digest
+from spillway.report.html_page import page
 from spillway.report.log import ReportError, read_log
 from spillway.report.operators import by_name, by_tag
-from spillway.report.page import page
 from spillway.report.words import facts, makers
 
 
@@ -165,7 +165,7 @@ def test_a_tail_that_a_killed_process_left_is_left_out(tmp_path, tail):
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         (lambda text: text.replace('["free", 140, 2]', '["free", 140'), "line 10"),
         (lambda text: text.replace('["free", 140, 2]', '["fly", 140, 2]'), "line 10"),
@@ -178,9 +178,9 @@ def test_a_tail_that_a_killed_process_left_is_left_out(tmp_path, tail):
         (lambda text: text.replace('"spillway_run_log": 2', '"spillway_run_log": 3'), "format 3"),
     ],
 )
-def test_what_is_no_log_is_refused_in_one_line(path, change, says):
+def test_what_is_no_log_is_refused_in_one_line(path, change, message):
     path.write_text(change(path.read_text()))
-    with pytest.raises(ReportError, match=says) as caught:
+    with pytest.raises(ReportError, match=message) as caught:
         read_log(path)
     assert "\n" not in str(caught.value)
 

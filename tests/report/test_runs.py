@@ -12,11 +12,11 @@ import pytest
 import synthetic
 from conftest import command
 from launched import clean_environment, spillway
-from spillway.report.digest import digest
+from spillway.report.digests import digest
 from spillway.report.log import ReportError, read_log
+from spillway.report.output import read
 from spillway.report.runs import read_folder, runs_of
 from spillway.report.words import notices
-from spillway.report.write import read
 
 SECOND = 10**9
 
@@ -88,7 +88,7 @@ def test_of_many_earlier_runs_the_latest_are_named(tmp_path):
     assert notice.index("(7-1.spillway)") < notice.index("(3-1.spillway)")
 
 
-def test_a_folder_of_one_run_says_nothing_of_others(tmp_path):
+def test_a_folder_of_one_run_states_nothing_of_others(tmp_path):
     log(tmp_path, 7, 1000.0, 10)
     assert not any("earlier" in notice for notice in notices(digest(read_folder(tmp_path)[0])))
 

@@ -7,7 +7,7 @@ import json
 from collections import defaultdict
 
 import synthetic
-from spillway.report.digest import digest
+from spillway.report.digests import digest
 from spillway.report.log import read_log
 from spillway.report.trace_events import trace_document
 

@@ -128,7 +128,7 @@ def _status_of(caller: str, command: Sequence[str], env: dict[str, str], questio
 
 def _answer(program: str, command: Sequence[str], env: Mapping[str, str], question: Question) -> int:
     """Prints the page or the table to stderr. Returns the exit status."""
-    from spillway.dry_run.compare import compare
+    from spillway.dry_run.comparison import compare
     from spillway.dry_run.run import run_dry
 
     if question.alternatives:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 
-from spillway.report.digest import Digest, Step
+from spillway.report.digests import Digest, Step
 from spillway.report.memory import Usage
 from spillway.report.sizes import size, span
 
@@ -50,7 +50,7 @@ def memory_chart(each: Digest, usage: Usage) -> str:
                 f"<title>end of step {each_step.number}</title></line>"
             )
     below = [0] * len(samples)
-    for place, name in enumerate([*drawn, "others"]):
+    for index, name in enumerate([*drawn, "others"]):
         if name == "others":
             heights = [sum(c for n, c in s[3].items() if n not in drawn) for s in samples]
         else:
@@ -61,7 +61,7 @@ def memory_chart(each: Digest, usage: Usage) -> str:
         outline = _stairs(samples, above, x, y) + _stairs(samples, below, x, y)[::-1]
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in outline)
         parts.append(
-            f'<polygon class="fill{place}" points="{points}"><title>{escape(name)}</title></polygon>'
+            f'<polygon class="fill{index}" points="{points}"><title>{escape(name)}</title></polygon>'
         )
         below = above
     without = _stairs(samples, [sample[1] + sample[2] for sample in samples], x, y)
@@ -90,7 +90,7 @@ def legend(usage: Usage) -> list[tuple[str, str]]:
     """Class and name of each color of `memory_chart`."""
     drawn = families_of(usage)
     names = {name for sample in usage.samples for name in sample[3]}
-    rows = [(f"fill{place}", name) for place, name in enumerate(drawn)]
+    rows = [(f"fill{index}", name) for index, name in enumerate(drawn)]
     if names - set(drawn):
         rows.append((f"fill{len(drawn)}", "others"))
     return rows
@@ -147,11 +147,11 @@ def _stairs(
     y: Callable[[float], float],
 ) -> list[tuple[float, float]]:
     points = []
-    for place, sample in enumerate(samples):
+    for index, sample in enumerate(samples):
         at = x(sample[0])
-        if place:
-            points.append((at, y(heights[place - 1])))
-        points.append((at, y(heights[place])))
+        if index:
+            points.append((at, y(heights[index - 1])))
+        points.append((at, y(heights[index])))
     return points
 
 

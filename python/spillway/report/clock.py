@@ -45,11 +45,11 @@ class Clock:
 
     def at(self, host: int) -> int:
         """The device's time, nanoseconds, for a moment of the host's."""
-        place = bisect_right(self.host, host)
-        if place == 0:
+        index = bisect_right(self.host, host)
+        if index == 0:
             return self.device[0] - round((self.host[0] - host) * self._before)
-        if place == len(self.host):
+        if index == len(self.host):
             return self.device[-1] + min(host - self.host[-1], self._most)
-        earlier, later = self.host[place - 1], self.host[place]
-        begin, end = self.device[place - 1], self.device[place]
+        earlier, later = self.host[index - 1], self.host[index]
+        begin, end = self.device[index - 1], self.device[index]
         return begin + (end - begin) * (host - earlier) // (later - earlier)

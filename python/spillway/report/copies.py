@@ -49,7 +49,7 @@ class Copies:
 
 @dataclass
 class Site:
-    """Storages of one size that one region moved from one place."""
+    """Storages of one size that one region offloaded from one location in the program."""
 
     region: str
     memory: str
@@ -122,8 +122,8 @@ class _Queues:
             queue = self._of.get((wait.device, wait.amount, storage), [])
             submitted = bisect_right(queue, wait.submitted, key=lambda copy: copy.submitted)
             begun = bisect_left(queue, wait.end, key=lambda copy: copy.begin)
-            if place := min(submitted, begun):
-                return queue[place - 1].end
+            if index := min(submitted, begun):
+                return queue[index - 1].end
         return 0
 
 
@@ -151,9 +151,9 @@ def _merged(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _covered(stretches: list[tuple[int, int]], begin: int, end: int) -> int:
-    place = max(0, bisect_right(stretches, (begin, begin)) - 1)
+    index = max(0, bisect_right(stretches, (begin, begin)) - 1)
     covered = 0
-    for first, last in stretches[place:]:
+    for first, last in stretches[index:]:
         if first >= end:
             break
         covered += max(0, min(last, end) - max(first, begin))

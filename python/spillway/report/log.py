@@ -51,7 +51,7 @@ def one_line_if_damaged(path: Path) -> Iterator[None]:
 
 
 class Span(NamedTuple):
-    """A stretch of a stream's time: "out" and "in" are copies, "wait" a stream that waited, "mark" a place.
+    """A stretch of a stream's time: "out" and "in" are copies, "wait" a stream that waited, "mark" a point.
     Times are nanoseconds: `submitted` of the host, since the log began, the others of the device."""
 
     kind: str

@@ -195,8 +195,8 @@ def usage_by_device(log: RunLog, most: int = 6000) -> dict[int, Usage]:
 
 
 def _later_peaks(log: RunLog) -> dict[int, int]:
-    """By device, the highest peak that the statistics say after the single events. One that they said before
-    and that did not change is not of that time: it may be of a time before the log began."""
+    """By device, the highest peak in the statistics after the single events. A peak that did not change since
+    then is left out: it may be from before the log began."""
     peaks: dict[int, int] = {}
     if log.detailed_until is None or log.last is None:
         return peaks

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from spillway.report import words
-from spillway.report.digest import REASONS, REFUSERS, Digest
+from spillway.report.digests import REASONS, REFUSERS, Digest
 from spillway.report.operators import by_name, by_tag
 from spillway.report.sizes import count, percent, rate, size, span
 
@@ -20,7 +20,7 @@ _MOST_STEPS = 12  # at either end
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
     """The first `left` columns are words, the others numbers."""
-    kinds = ['class="left"' if place < left else "" for place in range(len(header))]
+    kinds = ['class="left"' if index < left else "" for index in range(len(header))]
     head = "".join(f"<th {kind}>{escape(name)}</th>" for kind, name in zip(kinds, header, strict=True))
     body = "".join(
         "<tr>"

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spillway.report import plans, words
-from spillway.report.digest import Digest
+from spillway.report.digests import Digest
 from spillway.report.sizes import count, percent, size, span
 
 __all__ = ["show"]

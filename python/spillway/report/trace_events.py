@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from spillway.report.copies import BACK
-from spillway.report.digest import Digest
+from spillway.report.digests import Digest
 
 __all__ = ["trace_document"]
 

@@ -8,7 +8,7 @@ import datetime
 from spillway.cannot_help import REASONS as REASONS_FOR_PEAK
 from spillway.cannot_help import text
 from spillway.report.copies import Site
-from spillway.report.digest import REASONS, Digest
+from spillway.report.digests import REASONS, Digest
 from spillway.report.log import RunLog
 from spillway.report.memory import Usage
 from spillway.report.plans import plans_of

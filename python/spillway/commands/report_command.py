@@ -32,8 +32,8 @@ def report(folder: Path, output: Path | None) -> None:
 
     from spillway._text import printable
     from spillway.report.log import ReportError, one_line_if_damaged
+    from spillway.report.output import read, write
     from spillway.report.terminal import show
-    from spillway.report.write import read, write
 
     page = output or folder / "report.html"
     try:

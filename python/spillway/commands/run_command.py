@@ -23,9 +23,10 @@ class _Command(Command):
     """Names the command whose option was given to `run`."""
 
     def instead_of(self, option: str) -> str | None:
-        from spillway.commands import dry_run, emulate
+        from spillway.commands.dry_run_command import dry_run
+        from spillway.commands.emulate_command import emulate
 
-        for name, command in (("emulate", emulate.emulate), ("dry-run", dry_run.dry_run)):
+        for name, command in (("emulate", emulate), ("dry-run", dry_run)):
             if option in {*option_names(command), *_FORMER[name]}:
                 return f"is not an option of run. Use spillway {name} (see spillway {name} --help)."
         return None

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from spillway._files import is_stream, reason_of, replace
-from spillway.report.digest import Digest, digest
+from spillway.report.digests import Digest, digest
+from spillway.report.html_page import page
 from spillway.report.log import ReportError, one_line_if_damaged
-from spillway.report.page import page
 from spillway.report.runs import read_folder
 from spillway.report.trace_events import trace_document
 
@@ -30,7 +30,7 @@ def read(folder: Path, notify: Callable[[str], object] = lambda _: None) -> list
 
 def write(digests: Sequence[Digest], output: Path) -> Path | None:
     """Writes the page to `output` and the trace beside it, whose path it returns. Both are the user's alone.
-    Where `output` is a device or a pipe there is no place beside it: no trace is written, and None returned.
+    If `output` is a device or a pipe, no trace is written beside it, and the function returns None.
     Raises ReportError; what was there before is as it was then."""
     trace = output.with_name("trace.json" if output.name == "report.html" else f"{output.stem}.trace.json")
     with one_line_if_damaged(digests[0].log.path.parent):

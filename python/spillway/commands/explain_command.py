@@ -42,8 +42,8 @@ def explain(folder: Path, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([{"process": log.name, **plan.as_dict()} for log, plan in found], indent=1))
         return
-    for place, ((log, _), text) in enumerate(zip(found, texts, strict=True)):
-        if place:
+    for index, ((log, _), text) in enumerate(zip(found, texts, strict=True)):
+        if index:
             click.echo()
         if len({each.name for each, _ in found}) > 1:
             click.echo(log.name)

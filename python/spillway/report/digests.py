@@ -120,12 +120,12 @@ def _steps(log: RunLog, clock: Clock, copies: Copies) -> list[Step]:
         end = max(clock.at(time), begin)
         steps.append(Step(number, begin, end))
         begin = end
-    place = 0
+    index = 0
     for span, _ in sorted(copies.stalls, key=lambda stall: stall[0].begin):
-        while place < len(steps) and steps[place].end <= span.begin:
-            place += 1
-        if place < len(steps) and span.begin >= steps[place].begin:
-            steps[place].stalled += span.end - span.begin
+        while index < len(steps) and steps[index].end <= span.begin:
+            index += 1
+        if index < len(steps) and span.begin >= steps[index].begin:
+            steps[index].stalled += span.end - span.begin
     return steps
 
 

@@ -47,7 +47,7 @@ class _Command(emulated_job.Command):
     """Names `emulate` for an option that only it has."""
 
     def instead_of(self, option: str) -> str | None:
-        from spillway.commands.emulate import emulate
+        from spillway.commands.emulate_command import emulate
 
         if option not in option_names(emulate):
             return None

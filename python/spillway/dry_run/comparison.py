@@ -35,8 +35,9 @@ def compare(
     env: Mapping[str, str],
     question: Question,
 ) -> int:
-    """0 where each alternative ended well or out of memory, otherwise UNANSWERED. The table goes to stderr.
-    The first alternative has the terminal to itself; of the others nothing is seen but why they failed."""
+    """Runs the command once for each alternative and prints the table to stderr. Returns 0 if each
+    alternative succeeded or ran out of memory, otherwise UNANSWERED. The first alternative has the terminal.
+    The output of the others is discarded, except for the last line of one that fails."""
     shown = console()
     answers: list[Answer] = []
     for number, alternative in enumerate(question.alternatives, 1):
@@ -51,7 +52,7 @@ def compare(
             return end_alike(answer.status)
         if answer.fits is False:
             more = _TIMES_MORE * max(device["capacity_bytes"] for device in answer.devices)
-            with shown.status(f"{alternative.name}, with memory as it needs"):
+            with shown.status(f"{alternative.name}, with enough memory"):
                 wide = _silently(program, command, {**env, _MEMORY: f"{more}B"}, alternative, question)
             if wide is not None and wide.fits:
                 answer = dataclasses.replace(answer, with_more_memory=wide)
@@ -91,7 +92,7 @@ def _failure(answer: Answer) -> str:
 
 
 def _why_not(answer: Answer) -> str:
-    """Why an alternative has no answer; empty where it has one."""
+    """Why an alternative has no prediction; empty if it has one."""
     if answer.status != 0 and answer.fits is not False:
         return _failure(answer)
     if not answer.processes:
@@ -128,10 +129,10 @@ def _show(answers: Sequence[Answer], question: Question, shown: Console) -> None
         if why:
             shown.print(Text(f"{answer.alternative}: {why}"), soft_wrap=True)
     if any(answer.with_more_memory for answer in answers):
-        shown.print(Text("Where it does not fit, all but that is of a GPU with as much memory as it needs."))
+        shown.print(Text("Rows that do not fit show the figures of a GPU with enough memory."))
     if any(process.get("compiled") for answer in answers for process in answer.processes):
         shown.print(Text(f"{words.COMPILED[0].upper()}{words.COMPILED[1:]}.", style="dim"))
-    shown.print(Text(f"The bytes that move are of one step. {words.NOT_COMPARED}", style="dim"))
+    shown.print(Text(f"Copied bytes are per step. {words.NOT_COMPARED}", style="dim"))
 
 
 def _row(answer: Answer, first: float | None, samples: float | None) -> list[str]:

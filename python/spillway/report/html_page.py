@@ -11,7 +11,7 @@ from pathlib import Path
 
 from spillway.report import dry_run, plans, tables, words
 from spillway.report.charts import legend, memory_chart, step_chart
-from spillway.report.digest import Digest, Step
+from spillway.report.digests import Digest, Step
 from spillway.report.memory import Usage
 from spillway.report.sizes import count, percent, size, span
 
@@ -23,7 +23,7 @@ _MOST_STEPS = 12
 
 def page(digests: Sequence[Digest]) -> str:
     """The processes of a job, one after the other."""
-    body = "".join(_process(each, place, len(digests) > 1) for place, each in enumerate(digests))
+    body = "".join(_process(each, index, len(digests) > 1) for index, each in enumerate(digests))
     style = (_HERE / "page.css").read_text()
     script = (_HERE / "page.js").read_text()
     version = escape(digests[0].log.about["spillway"])
@@ -46,7 +46,7 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _process(each: Digest, place: int, several: bool) -> str:
+def _process(each: Digest, index: int, several: bool) -> str:
     about = each.log.about
     devices = ", ".join(f"{device['name']} ({size(device['bytes'])})" for device in about["devices"])
     parts = [
@@ -56,7 +56,7 @@ def _process(each: Digest, place: int, several: bool) -> str:
         f"<p><code>{escape(each.log.command)}</code></p>",
         *(f'<p class="notice">{escape(notice)}</p>' for notice in words.notices(each)),
         _cards(each),
-        f'<ul class="facts" id="facts{place}">'
+        f'<ul class="facts" id="facts{index}">'
         + "".join(f"<li>{escape(fact)}</li>" for fact in words.facts(each))
         + "</ul>",
         dry_run.section(each.log),
@@ -64,7 +64,7 @@ def _process(each: Digest, place: int, several: bool) -> str:
     ]
     for usage in each.usage.values():
         parts.append(_memory(each, usage))
-    parts.append(_timeline(each, place))
+    parts.append(_timeline(each, index))
     parts.append(tables.costs(each))
     parts.append(tables.sites(each))
     parts.append(tables.operators(each))
@@ -104,19 +104,19 @@ def _memory(each: Digest, usage: Usage) -> str:
     )
 
 
-def _timeline(each: Digest, place: int) -> str:
+def _timeline(each: Digest, index: int) -> str:
     if not each.steps:
         return ""
     chosen = _steps_to_draw(each.steps)
     options = "".join(f'<option value="{step.number}">step {step.number}</option>' for step in chosen[::-1])
     figures = "".join(
-        f'<div class="wide" data-of="{place}" data-step="{step.number}"'
+        f'<div class="wide" data-of="{index}" data-step="{step.number}"'
         f"{'' if step is chosen[-1] else ' hidden'}>{step_chart(each, step)}</div>"
         for step in chosen
     )
     return (
         "<h2>Copies against compute</h2>"
-        f'<p><label>Show <select data-steps="{place}">{options}</select></label></p>{figures}'
+        f'<p><label>Show <select data-steps="{index}">{options}</select></label></p>{figures}'
         '<ul class="key"><li><i class="compute"></i>computing</li>'
         f"{'<li><i class=operator></i>an operator</li>' if each.log.operators else ''}"
         '<li><i class="stall"></i>stalled</li>'
