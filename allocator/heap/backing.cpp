@@ -168,7 +168,7 @@ Result<SharedMemory> Backing::share(Range where) const {
   auto chunk = around(where.begin);
   if (chunk == chunks_.end()) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "this memory is in pages that planned allocations of a training step "
+                          "this memory is in pages that replayed allocations of a training step "
                           "reuse, and cannot be shared between processes. Share a copy of it.");
   }
   SharedMemory shared{chunk->first, {}};

@@ -70,7 +70,7 @@ std::vector<Lifetime> left_alone(const StepSequence& sequence, const Tenants& te
 /// Number of attempts to make room for fragmentation.
 constexpr int kMaxTries = 4;
 
-ReplayPlan without_places(StepSequence sequence) {
+ReplayPlan without_addresses(StepSequence sequence) {
   const std::size_t requests = sequence.requests.size();
   ReplayPlan plan;
   plan.sequence = std::move(sequence);
@@ -95,7 +95,7 @@ ReplayPlan replay_plan_of(StepSequence sequence) {
     return !request.fenced && request.end == BlockEnd::kOwnStep;
   });
   const Placement placement = place(tenants.lives);
-  ReplayPlan plan = without_places(std::move(sequence));
+  ReplayPlan plan = without_addresses(std::move(sequence));
   plan.size = placement.size;
   for (std::size_t i = 0; i < tenants.requests.size(); ++i)
     plan.offsets[tenants.requests[i]] = placement.offsets[i];
@@ -116,7 +116,7 @@ ReplayPlan replay_plan_within(StepSequence sequence, Bytes room, Bytes granulari
     if (size <= room || allocated == least) break;
     allocated = std::max(least, saturating_sub(allocated, size - room));
   }
-  ReplayPlan plan = without_places(std::move(sequence));
+  ReplayPlan plan = without_addresses(std::move(sequence));
   plan.page = page;
   plan.plain = false;
   plan.size = placement.size;

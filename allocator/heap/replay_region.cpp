@@ -57,9 +57,9 @@ void ReplayRegion::place_requests(const ReplayPlan& plan) {
 }
 
 /// Whole pages.
-std::vector<Range> ReplayRegion::unmapped(const Request& place) const {
+std::vector<Range> ReplayRegion::unmapped(const Request& request) const {
   std::vector<Range> ranges;
-  for (const Range& part : parts_of(place)) {
+  for (const Range& part : parts_of(request)) {
     driver::DevicePtr at = range().begin + distance(range().begin, part.begin).rounded_down(page_);
     const driver::DevicePtr end =
         range().begin + distance(range().begin, part.end()).rounded_up(page_);
@@ -75,9 +75,9 @@ std::vector<Range> ReplayRegion::unmapped(const Request& place) const {
 }
 
 /// Whether all its memory is mapped at its addresses.
-bool ReplayRegion::ready(const Request& place) const {
-  return mapped_ || !place.placed ||
-         ((!place.viewed || backing_.is_view(place.block.at)) && unmapped(place).empty());
+bool ReplayRegion::ready(const Request& request) const {
+  return mapped_ || !request.placed ||
+         ((!request.viewed || backing_.is_view(request.block.at)) && unmapped(request).empty());
 }
 
 bool ReplayRegion::all_ready() const {
@@ -103,7 +103,7 @@ Status ReplayRegion::map_next(Bytes requested) {
   for (const Range& range : unmapped(next)) {
     if (backing_.is_stuck(range.begin)) {
       return SPILLWAY_ERROR(Code::kOutOfDeviceMemory,
-                            "the memory of a planned allocation cannot be mapped");
+                            "the memory of a replayed allocation cannot be mapped");
     }
     SPILLWAY_RETURN_IF_ERROR(map(range, page_));
   }
@@ -141,8 +141,8 @@ driver::DevicePtr ReplayRegion::take_checked(Bytes requested, TagId tag) {
 
 /// Whether the addresses are unused. The stream waits for remaining uses of freed
 /// blocks.
-bool ReplayRegion::vacate(const Request& place) {
-  for (const Range& part : parts_of(place)) {
+bool ReplayRegion::vacate(const Request& request) {
+  for (const Range& part : parts_of(request)) {
     auto each = std::partition_point(taken_.begin(), taken_.end(), [&](const Taken& taken) {
       return taken.part.end() <= part.begin;
     });
@@ -153,7 +153,7 @@ bool ReplayRegion::vacate(const Request& place) {
       const auto index = each - taken_.begin();
       const auto before = std::count_if(
           taken_.begin(), each, [block](const Taken& taken) { return taken.block == block; });
-      free_place(block);
+      release_addresses(block);
       each = taken_.begin() + (index - before);
     }
   }
@@ -202,11 +202,11 @@ void ReplayRegion::take_back(Block* block) {
     pending_ += block->size;
     return;
   }
-  free_place(block);
+  release_addresses(block);
 }
 
 /// Releases the addresses of a freed block that is no longer used.
-void ReplayRegion::free_place(Block* block) {
+void ReplayRegion::release_addresses(Block* block) {
   block->state = BlockState::kFree;
   std::erase_if(taken_, [block](const Taken& taken) { return taken.block == block; });
 }
@@ -233,7 +233,7 @@ bool ReplayRegion::end_step() {
 /// Frees blocks whose last uses are observed to be complete.
 void ReplayRegion::free_passed() {
   for (Block* const block : blocks_in_use()) {
-    if (block->state == BlockState::kHole && seen_to_pass(block)) free_place(block);
+    if (block->state == BlockState::kHole && seen_to_pass(block)) release_addresses(block);
   }
 }
 
@@ -311,7 +311,7 @@ Bytes ReplayRegion::trim() {
   if (!wait_for_stream_sync().ok()) return {};
   has_plan_ = false;
   for (Block* const block : blocks_in_use()) {
-    if (block->state == BlockState::kHole && settle_sync(block).ok()) free_place(block);
+    if (block->state == BlockState::kHole && settle_sync(block).ok()) release_addresses(block);
   }
   std::vector<Range> kept;  // the driver has not unmapped a view of it
   for (Request& request : requests_) {

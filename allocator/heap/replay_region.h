@@ -132,16 +132,16 @@ class ReplayRegion final : public Region {
   driver::DevicePtr take_checked(Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
   bool release_checked(driver::DevicePtr at) SPILLWAY_REQUIRES(mutex);
   void hand_out(Request& request, TagId tag) SPILLWAY_REQUIRES(mutex);
-  void free_place(Block* block) SPILLWAY_REQUIRES(mutex);
+  void release_addresses(Block* block) SPILLWAY_REQUIRES(mutex);
   void free_passed() SPILLWAY_REQUIRES(mutex);
   void take_back(Block* block) SPILLWAY_REQUIRES(mutex);
   void write_blocks() SPILLWAY_REQUIRES(mutex);
   void end_cursor_step() SPILLWAY_REQUIRES(mutex);
   void set_cursor_events(const StepSequence& sequence) SPILLWAY_REQUIRES(mutex);
   void place_requests(const ReplayPlan& plan) SPILLWAY_REQUIRES(mutex);
-  bool vacate(const Request& place) SPILLWAY_REQUIRES(mutex);
-  [[nodiscard]] std::vector<Range> unmapped(const Request& place) const SPILLWAY_REQUIRES(mutex);
-  [[nodiscard]] bool ready(const Request& place) const SPILLWAY_REQUIRES(mutex);
+  bool vacate(const Request& request) SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] std::vector<Range> unmapped(const Request& request) const SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] bool ready(const Request& request) const SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] bool all_ready() const SPILLWAY_REQUIRES(mutex);
 
   [[nodiscard]] std::span<const Range> parts_of(const Request& request) const

@@ -105,7 +105,7 @@ TEST_F(HeapModelThreadsTest, ThreadsLeaveTheAccountingCorrect) {
   expect_right_accounting();
 }
 
-TEST_F(HeapModelThreadsTest, ThreadsAroundAPlannedStepLeaveTheAccountingCorrect) {
+TEST_F(HeapModelThreadsTest, ThreadsAroundAReplayedStepLeaveTheAccountingCorrect) {
   constexpr unsigned kThreads = 2;
   constexpr std::uint64_t kRequests = 32;
   HeapOptions options;

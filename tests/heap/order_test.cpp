@@ -189,7 +189,7 @@ TEST_F(HeapOrderTest, TrimLetsTheBlocksOwnStreamFinishBeforeItUnmaps) {
   EXPECT_EQ(out_->first(), 11);
 }
 
-TEST_F(HeapOrderTest, AnotherStreamThatUsedAPlannedBlockSeesTheOldBytes) {
+TEST_F(HeapOrderTest, AnotherStreamThatUsedAReplayedBlockSeesTheOldBytes) {
   EXPECT_EQ(table_.StreamSynchronize(main_.handle()), CUDA_SUCCESS);
   free(block_);
   HeapOptions options;
@@ -206,9 +206,9 @@ TEST_F(HeapOrderTest, AnotherStreamThatUsedAPlannedBlockSeesTheOldBytes) {
   read_on_side();
   heap_->record_use(block_, side_);
   free(block_);
-  const auto planned = std::exchange(block_, allocate(Bytes{kSize}));
+  const auto replayed = std::exchange(block_, allocate(Bytes{kSize}));
   write(*new_);
-  EXPECT_EQ(block_, planned);
+  EXPECT_EQ(block_, replayed);
   free(block_);
   heap_->placement().end_step();
   block_ = allocate(Bytes{kSize});

@@ -167,7 +167,7 @@ TEST(PlacementTest, RandomStepsThatFreeEverythingNeedNoMorePagesThanTheirPeak) {
 /// What copies read when it is freed may stay in its place as long as there is room, also for
 /// fragmentation
 /// .
-TEST(PlacementTest, UnplannedBlocksLeaveRoomForFragmentation) {
+TEST(PlacementTest, BlocksOutsideTheReplayPlanLeaveRoomForFragmentation) {
   std::mt19937 random(5);
   int fit = 0;
   constexpr int kRounds = 30;

@@ -191,7 +191,7 @@ TEST_F(HeapTargetTest, TheOptimizerPhaseEndsWithItsStepOrTheNextTarget) {
 TEST_F(HeapTargetTest, AnOptimizerPhaseWithoutNewPersistentBlocksIsTreatedLikeTheStep) {
   Bytes size = 3_MiB;
   const auto in_optimizer_phase = [&](bool stays) {
-    size += 1_MiB;  // so that no step is planned
+    size += 1_MiB;  // so that no step is replayed
     heap_->placement().set_target(1024_MiB);
     const auto first = allocate(size);
     free(first);

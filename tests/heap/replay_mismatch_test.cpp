@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/emulator.h"
-#include "tests/heap/plan_replay.h"
+#include "tests/heap/replay_fixture.h"
 
 #include <algorithm>
 #include <cstring>
@@ -13,8 +13,8 @@
 namespace spillway {
 namespace {
 
-/// A step of eight requests, of which one is of another size: what comes before it is planned.
-class PlanMismatchTest : public PlanReplayTest, public testing::WithParamInterface<std::size_t> {
+/// A step of eight requests, of which one is of another size: what comes before it is replayed.
+class ReplayMismatchTest : public ReplayTest, public testing::WithParamInterface<std::size_t> {
  protected:
   static constexpr std::size_t kRequests = 8;
   static constexpr std::size_t kNone = kRequests;
@@ -42,29 +42,29 @@ class PlanMismatchTest : public PlanReplayTest, public testing::WithParamInterfa
   }
 };
 
-TEST_P(PlanMismatchTest, TheHeapServesTheRestOfTheStepAndThePlanTheNext) {
+TEST_P(ReplayMismatchTest, TheHeapServesTheRestOfTheStepAndThePlanTheNext) {
   step_but(kNone);
   step_but(kNone);
-  const Addresses planned = step_but(kNone);
+  const Addresses expected = step_but(kNone);
   const auto before = replayed();
 
   const Addresses other = step_but(GetParam());
 
   for (std::size_t i = 0; i < kRequests; ++i)
-    EXPECT_EQ(other[i] == planned[i], i < GetParam()) << i;
+    EXPECT_EQ(other[i] == expected[i], i < GetParam()) << i;
   EXPECT_EQ(replayed(), before + GetParam());
   EXPECT_EQ(mismatches(), 1U);
   EXPECT_EQ(heap_->view().check(), "");
-  EXPECT_EQ(step_but(kNone), planned);
+  EXPECT_EQ(step_but(kNone), expected);
 }
 
 INSTANTIATE_TEST_SUITE_P(AtEachRequest,
-                         PlanMismatchTest,
+                         ReplayMismatchTest,
                          testing::Range(std::size_t{0}, std::size_t{8}));
 
-/// Random steps that are mostly the planned one: what is allocated keeps its bytes, and no two
+/// Random steps that are mostly the replayed one: what is allocated keeps its bytes, and no two
 /// overlap.
-TEST_F(PlanReplayTest, RandomDifferencesNeverReturnOneAddressTwice) {
+TEST_F(ReplayTest, RandomDifferencesNeverReturnOneAddressTwice) {
   constexpr unsigned kSeed = 11;
   SCOPED_TRACE("seed " + std::to_string(kSeed));
   std::mt19937 random(kSeed);

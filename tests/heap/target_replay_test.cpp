@@ -12,7 +12,7 @@ namespace {
 
 /// A heap with a target, on steps as training makes them: a gradient that the next step frees, and
 /// a block that is freed while a copy reads it.
-class TargetPlanTest : public HeapTest {
+class TargetReplayTest : public HeapTest {
  protected:
   using Addresses = std::vector<driver::DevicePtr>;
 
@@ -68,7 +68,7 @@ class TargetPlanTest : public HeapTest {
   driver::DevicePtr batch_{};
 };
 
-TEST_F(TargetPlanTest, ATargetIsEnoughForStepsToBePlanned) {
+TEST_F(TargetReplayTest, ATargetIsEnoughForStepsToBeReplayed) {
   target_ = 64_MiB;
   steps(2);
   EXPECT_EQ(replayed(), 0U);
@@ -82,7 +82,7 @@ TEST_F(TargetPlanTest, ATargetIsEnoughForStepsToBePlanned) {
   EXPECT_EQ(heap_->view().check(), "");
 }
 
-TEST_F(TargetPlanTest, APlanThatFitsIsMappedBeforeItsFirstStep) {
+TEST_F(TargetReplayTest, APlanThatFitsIsMappedBeforeItsFirstStep) {
   target_ = 64_MiB;
   steps(2);
   const HeapStats before = heap_->stats();
@@ -94,7 +94,7 @@ TEST_F(TargetPlanTest, APlanThatFitsIsMappedBeforeItsFirstStep) {
   EXPECT_EQ(heap_->stats().driver_allocations, before.driver_allocations);
 }
 
-TEST_F(TargetPlanTest, APlanThatDoesNotFitAtOnceIsMappedDuringItsStep) {
+TEST_F(TargetReplayTest, APlanThatDoesNotFitAtOnceIsMappedDuringItsStep) {
   target_ = 64_MiB;
   steps(4);
   ASSERT_FALSE(heap_->placement().maps_plan());
@@ -112,7 +112,7 @@ TEST_F(TargetPlanTest, APlanThatDoesNotFitAtOnceIsMappedDuringItsStep) {
   EXPECT_GT(lazily, 0);
 }
 
-TEST_F(TargetPlanTest, ABatchThatReplacesThePreviousOneMatchesThePlan) {
+TEST_F(TargetReplayTest, ABatchThatReplacesThePreviousOneMatchesThePlan) {
   target_ = 64_MiB;
   batch_size_ = 2_MiB;
   steps(3);
@@ -128,7 +128,7 @@ TEST_F(TargetPlanTest, ABatchThatReplacesThePreviousOneMatchesThePlan) {
   EXPECT_EQ(heap_->view().check(), "");
 }
 
-TEST_F(TargetPlanTest, APlanLeavesRoomForTwoBatches) {
+TEST_F(TargetReplayTest, APlanLeavesRoomForTwoBatches) {
   target_ = 16_MiB;  // 10 allocated at one time, beside a batch
   batch_size_ = 4_MiB;
   steps(2);
@@ -139,7 +139,7 @@ TEST_F(TargetPlanTest, APlanLeavesRoomForTwoBatches) {
   EXPECT_EQ(heap_->view().check(), "");
 }
 
-TEST_F(TargetPlanTest, BlocksFreedInTheNextStepArePlannedToo) {
+TEST_F(TargetReplayTest, BlocksFreedInTheNextStepAreInTheReplayPlanToo) {
   target_ = 64_MiB;
   steps(3);
   const auto gradient = gradient_;
@@ -150,7 +150,7 @@ TEST_F(TargetPlanTest, BlocksFreedInTheNextStepArePlannedToo) {
   EXPECT_EQ(mismatches(), 0U);
 }
 
-TEST_F(TargetPlanTest, NoMoreThanThePeakIsReservedIfTheTargetIsThePeak) {
+TEST_F(TargetReplayTest, NoMoreThanThePeakIsReservedIfTheTargetIsThePeak) {
   target_ = 10_MiB;
   steps(6);
 
@@ -159,7 +159,7 @@ TEST_F(TargetPlanTest, NoMoreThanThePeakIsReservedIfTheTargetIsThePeak) {
   EXPECT_EQ(heap_->view().check(), "");
 }
 
-TEST_F(TargetPlanTest, WithRoomNoStreamWaitsForACopy) {
+TEST_F(TargetReplayTest, WithRoomNoStreamWaitsForACopy) {
   fence_ = passed_fence();
   target_ = 64_MiB;
   steps(4);
@@ -173,7 +173,7 @@ TEST_F(TargetPlanTest, WithRoomNoStreamWaitsForACopy) {
   EXPECT_EQ(heap_->view().check(), "");
 }
 
-TEST_F(TargetPlanTest, WithoutRoomTheNextUserOfTheAddressWaits) {
+TEST_F(TargetReplayTest, WithoutRoomTheNextUserOfTheAddressWaits) {
   fence_ = stuck_fence();
   target_ = 10_MiB;
   steps(4);
@@ -187,7 +187,7 @@ TEST_F(TargetPlanTest, WithoutRoomTheNextUserOfTheAddressWaits) {
   EXPECT_EQ(mismatches(), 0U);
 }
 
-TEST_F(TargetPlanTest, ADivergingStepUsesThePlansMemoryBeforeTheTargetIsExceeded) {
+TEST_F(TargetReplayTest, ADivergingStepUsesThePlansMemoryBeforeTheTargetIsExceeded) {
   target_ = 10_MiB;
   steps(4);
 
@@ -201,7 +201,7 @@ TEST_F(TargetPlanTest, ADivergingStepUsesThePlansMemoryBeforeTheTargetIsExceeded
   EXPECT_EQ(mismatches(), 1U);
 }
 
-TEST_F(TargetPlanTest, APlanLeavesRoomForTheExcessOfThePreviousPlan) {
+TEST_F(TargetReplayTest, APlanLeavesRoomForTheExcessOfThePreviousPlan) {
   // Room for each block's own place, but not for that of the other stream beside them.
   target_ = 20_MiB;
   elsewhere_ = 8_MiB;
@@ -222,7 +222,7 @@ TEST_F(TargetPlanTest, APlanLeavesRoomForTheExcessOfThePreviousPlan) {
   EXPECT_EQ(heap_->view().check(), "");
 }
 
-TEST_F(TargetPlanTest, APlanTooLargeForTheTargetIsReportedAndNotFollowed) {
+TEST_F(TargetReplayTest, APlanTooLargeForTheTargetIsReportedAndNotFollowed) {
   target_ = 8_MiB;  // 10 allocated at one time
   steps(2);
   EXPECT_EQ(heap_->placement().take_plan_shortfall(), 2_MiB);
@@ -241,7 +241,7 @@ TEST_F(TargetPlanTest, APlanTooLargeForTheTargetIsReportedAndNotFollowed) {
   EXPECT_GT(replayed(), 0U);
 }
 
-TEST_F(TargetPlanTest, IfNoPlanFitsOneIsFollowedInTheEnd) {
+TEST_F(TargetReplayTest, IfNoPlanFitsOneIsFollowedInTheEnd) {
   target_ = 8_MiB;
   steps(10);
   EXPECT_EQ(replayed(), 0U);
@@ -251,7 +251,7 @@ TEST_F(TargetPlanTest, IfNoPlanFitsOneIsFollowedInTheEnd) {
   EXPECT_GT(replayed(), 0U);
 }
 
-TEST_F(TargetPlanTest, ShortfallOfTheSmallestPlanIsReportedAndThePlanFollowed) {
+TEST_F(TargetReplayTest, ShortfallOfTheSmallestPlanIsReportedAndThePlanFollowed) {
   target_ = 18_MiB;  // 10 allocated at one time, and the other stream has 10 of its own
   elsewhere_ = 10_MiB;
   int reported = 0;
@@ -292,7 +292,7 @@ TEST_F(OneGradientTest, BlocksFreedInTheNextStepWasteNoRoom) {
   EXPECT_EQ(heap_->stats().replayed_allocations, 4U);
 }
 
-TEST_F(TargetPlanTest, ABlockInAnAbandonedPlansPagesIsReleasedWhenFreed) {
+TEST_F(TargetReplayTest, ABlockInAnAbandonedPlansPagesIsReleasedWhenFreed) {
   target_ = 17_MiB;
   elsewhere_ = 12_MiB;
   int given_up = 0;
@@ -308,7 +308,7 @@ TEST_F(TargetPlanTest, ABlockInAnAbandonedPlansPagesIsReleasedWhenFreed) {
   EXPECT_GT(given_up, 0);
 }
 
-TEST_F(TargetPlanTest, AfterOutOfMemoryANewPlanIsMade) {
+TEST_F(TargetReplayTest, AfterOutOfMemoryANewPlanIsMade) {
   target_ = 10_MiB;
   steps(4);
   heap_->limits().set_limit(10_MiB);
@@ -321,7 +321,7 @@ TEST_F(TargetPlanTest, AfterOutOfMemoryANewPlanIsMade) {
   EXPECT_GT(replayed(), before);
 }
 
-TEST_F(TargetPlanTest, ATargetMayBeSetForALaterStep) {
+TEST_F(TargetReplayTest, ATargetMayBeSetForALaterStep) {
   steps(4);
   EXPECT_EQ(replayed(), 0U);
 
@@ -331,7 +331,7 @@ TEST_F(TargetPlanTest, ATargetMayBeSetForALaterStep) {
   EXPECT_EQ(replayed(), 4U);
 }
 
-TEST_F(TargetPlanTest, StepsWithoutATargetHaveNoPlan) {
+TEST_F(TargetReplayTest, StepsWithoutATargetHaveNoPlan) {
   target_ = 64_MiB;
   steps(4);
   const auto before = replayed();
@@ -349,7 +349,7 @@ TEST_F(TargetPlanTest, StepsWithoutATargetHaveNoPlan) {
 
 /// A step whose blocks fit what lives at one time only where the sixth lies in pages that are
 /// apart.
-TEST_F(TargetPlanTest, ABlockMayHavePagesThatAreNotAdjacent) {
+TEST_F(TargetReplayTest, ABlockMayHavePagesThatAreNotAdjacent) {
   const std::vector<std::uint64_t> granules{1, 2, 3, 2, 1, 3, 2, 1, 3};
   const std::vector<std::size_t> freed_before{1, 4, 6, 5, 7, 6, 9, 8, 9};  // that request is made
   Addresses blocks;

@@ -9,7 +9,7 @@
 namespace spillway {
 
 /// A heap that replays steps.
-class PlanReplayTest : public HeapTest {
+class ReplayTest : public HeapTest {
  protected:
   using Addresses = std::vector<driver::DevicePtr>;
 
@@ -32,7 +32,7 @@ class PlanReplayTest : public HeapTest {
     return {a, b, c};
   }
 
-  /// Steps until one is planned.
+  /// Steps until one is replayed.
   void learn() {
     step();
     step();

@@ -102,7 +102,7 @@ void HeapState::end_step() {
 
 /// The bytes that a replay plan for this step may reserve under a target. The rest of the target is
 /// for memory that is not free, nor will be when its first step has begun. A small part is left for
-/// other streams and unplanned requests; its size is learned from double-buffered bytes and earlier
+/// other streams and requests outside the plan; its size is learned from double-buffered bytes and earlier
 /// replay plans.
 std::optional<Bytes> HeapState::room_for(const StepSequence& sequence) {
   const Lock lock(mutex);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/heap/plan_replay.h"
+#include "tests/heap/replay_fixture.h"
 
 #include "emulator/emulator.h"
 
@@ -14,7 +14,7 @@
 namespace spillway {
 namespace {
 
-TEST_F(PlanReplayTest, TheSameStepGetsTheSameAddressesFromThePlan) {
+TEST_F(ReplayTest, TheSameStepGetsTheSameAddressesFromThePlan) {
   learn();
   EXPECT_EQ(replayed(), 0U);
 
@@ -27,7 +27,7 @@ TEST_F(PlanReplayTest, TheSameStepGetsTheSameAddressesFromThePlan) {
   EXPECT_EQ(heap_->view().check(), "");
 }
 
-TEST_F(PlanReplayTest, WithoutTheOptionNothingIsReplayed) {
+TEST_F(ReplayTest, WithoutTheOptionNothingIsReplayed) {
   make_heap({});
   for (int i = 0; i < 4; ++i)
     step();
@@ -35,14 +35,14 @@ TEST_F(PlanReplayTest, WithoutTheOptionNothingIsReplayed) {
   EXPECT_EQ(replayed(), 0U);
 }
 
-TEST_F(PlanReplayTest, APlanReservesNoMoreThanThePeak) {
+TEST_F(ReplayTest, APlanReservesNoMoreThanThePeak) {
   learn();
   step();
 
   EXPECT_EQ(heap_->stats().reserved, 6_MiB);  // 5 MiB and 64 KiB, in granules of 2 MiB
 }
 
-TEST_F(PlanReplayTest, AReplayedStepAsksTheDriverForNothing) {
+TEST_F(ReplayTest, AReplayedStepAsksTheDriverForNothing) {
   learn();
   step();
   const auto before = driver::counters();
@@ -53,7 +53,7 @@ TEST_F(PlanReplayTest, AReplayedStepAsksTheDriverForNothing) {
   EXPECT_EQ(after.host_syncs, before.host_syncs);
 }
 
-TEST_F(PlanReplayTest, StepsThatNeverRepeatAreNotPlanned) {
+TEST_F(ReplayTest, StepsThatNeverRepeatGetNoReplayPlan) {
   for (std::uint64_t i = 1; i < 6; ++i)
     step(Bytes{i * 1024});
 
@@ -61,20 +61,20 @@ TEST_F(PlanReplayTest, StepsThatNeverRepeatAreNotPlanned) {
   EXPECT_EQ(mismatches(), 0U);
 }
 
-TEST_F(PlanReplayTest, AnotherSizeEndsThePlanForTheRestOfItsStep) {
+TEST_F(ReplayTest, AnotherSizeEndsThePlanForTheRestOfItsStep) {
   learn();
-  const Addresses planned = step();
+  const Addresses expected = step();
 
   const Addresses other = step(7_MiB);
 
   for (const driver::DevicePtr at : other)
-    EXPECT_EQ(std::count(planned.begin(), planned.end(), at), 0);
+    EXPECT_EQ(std::count(expected.begin(), expected.end(), at), 0);
   EXPECT_EQ(mismatches(), 1U);
-  EXPECT_EQ(step(), planned);
+  EXPECT_EQ(step(), expected);
   EXPECT_EQ(mismatches(), 1U);
 }
 
-TEST_F(PlanReplayTest, AStepWithMoreRequestsIsCountedAndServed) {
+TEST_F(ReplayTest, AStepWithMoreRequestsIsCountedAndServed) {
   learn();
   const auto a = allocate(3_MiB);
   free(a);
@@ -87,7 +87,7 @@ TEST_F(PlanReplayTest, AStepWithMoreRequestsIsCountedAndServed) {
   EXPECT_EQ(mismatches(), 1U);
 }
 
-TEST_F(PlanReplayTest, AStepWithFewerRequestsIsCounted) {
+TEST_F(ReplayTest, AStepWithFewerRequestsIsCounted) {
   learn();
   free(allocate(3_MiB));
   heap_->placement().end_step();
@@ -95,7 +95,7 @@ TEST_F(PlanReplayTest, AStepWithFewerRequestsIsCounted) {
   EXPECT_EQ(mismatches(), 1U);
 }
 
-TEST_F(PlanReplayTest, AStepWithoutRequestsIsNoStep) {
+TEST_F(ReplayTest, AStepWithoutRequestsIsNoStep) {
   learn();
   heap_->placement().end_step();
   heap_->placement().end_step();
@@ -105,9 +105,9 @@ TEST_F(PlanReplayTest, AStepWithoutRequestsIsNoStep) {
   EXPECT_EQ(replayed(), 3U);
 }
 
-TEST_F(PlanReplayTest, ABlockThatLivesLongerThanPlannedKeepsItsAddress) {
+TEST_F(ReplayTest, ABlockThatLivesLongerThanInTheReplayPlanKeepsItsAddress) {
   learn();
-  const auto kept = allocate(3_MiB);  // planned to be free before the next request
+  const auto kept = allocate(3_MiB);  // free in the replay plan before the next request
   std::memset(kept.raw(), 0x5A, (3_MiB).count());
   const auto b = allocate(64_KiB);
   const auto c = allocate(5_MiB);
@@ -119,14 +119,14 @@ TEST_F(PlanReplayTest, ABlockThatLivesLongerThanPlannedKeepsItsAddress) {
   EXPECT_EQ(std::memcmp(kept.raw(), expected.data(), expected.size()), 0);
 }
 
-TEST_F(PlanReplayTest, ABlockThatOutlivesItsStepKeepsItsAddressUntilItIsFreed) {
+TEST_F(ReplayTest, ABlockThatOutlivesItsStepKeepsItsAddressUntilItIsFreed) {
   learn();
-  const Addresses planned = step();
+  const Addresses expected = step();
   const auto a = allocate(3_MiB);
   free(a);
   free(allocate(64_KiB));
   const auto kept = allocate(5_MiB);
-  ASSERT_EQ(kept, planned[2]);
+  ASSERT_EQ(kept, expected[2]);
   heap_->placement().end_step();
 
   const Addresses beside = step();
@@ -136,10 +136,10 @@ TEST_F(PlanReplayTest, ABlockThatOutlivesItsStepKeepsItsAddressUntilItIsFreed) {
   free(kept);
   heap_->placement().end_step();
 
-  EXPECT_EQ(step(), planned);
+  EXPECT_EQ(step(), expected);
 }
 
-TEST_F(PlanReplayTest, BlocksThatAlwaysOutliveTheirStepAreNotPlanned) {
+TEST_F(ReplayTest, BlocksThatAlwaysOutliveTheirStepAreNotInTheReplayPlan) {
   std::vector<driver::DevicePtr> last;
   const auto step_with_loss = [&] {
     const auto a = allocate(3_MiB);
@@ -157,7 +157,7 @@ TEST_F(PlanReplayTest, BlocksThatAlwaysOutliveTheirStepAreNotPlanned) {
   EXPECT_EQ(mismatches(), 0U);
 }
 
-TEST_F(PlanReplayTest, BlocksUsedByAnotherStreamAreNotPlanned) {
+TEST_F(ReplayTest, BlocksUsedByAnotherStreamAreNotInTheReplayPlan) {
   for (int i = 0; i < 4; ++i) {
     const auto a = allocate(3_MiB);
     const auto b = allocate(1_MiB);
@@ -170,7 +170,7 @@ TEST_F(PlanReplayTest, BlocksUsedByAnotherStreamAreNotPlanned) {
   EXPECT_EQ(replayed(), 2U);
 }
 
-TEST_F(PlanReplayTest, ReuseOfAnAddressThatAnotherStreamStillUsesWaits) {
+TEST_F(ReplayTest, ReuseOfAnAddressThatAnotherStreamStillUsesWaits) {
   learn();
   const auto a = allocate(3_MiB);
   heap_->add_fence(a, stuck_fence());
@@ -187,7 +187,7 @@ TEST_F(PlanReplayTest, ReuseOfAnAddressThatAnotherStreamStillUsesWaits) {
   EXPECT_EQ(heap_->view().check(), "");
 }
 
-TEST_F(PlanReplayTest, AnAddressIsReusedWhenItsOtherUsesHavePassed) {
+TEST_F(ReplayTest, AnAddressIsReusedWhenItsOtherUsesHavePassed) {
   learn();
   const auto a = allocate(3_MiB);
   heap_->add_fence(a, passed_fence());
@@ -198,7 +198,7 @@ TEST_F(PlanReplayTest, AnAddressIsReusedWhenItsOtherUsesHavePassed) {
   EXPECT_EQ(heap_->stats().pending, 0_B);
 }
 
-TEST_F(PlanReplayTest, OtherStreamsAreServedByTheHeap) {
+TEST_F(ReplayTest, OtherStreamsAreServedByTheHeap) {
   learn();
   const auto a = allocate(3_MiB);
   const auto other = allocate(64_KiB, side_);
@@ -212,7 +212,7 @@ TEST_F(PlanReplayTest, OtherStreamsAreServedByTheHeap) {
   EXPECT_EQ(mismatches(), 0U);
 }
 
-TEST_F(PlanReplayTest, AnEvictedPlannedBlockKeepsItsMemory) {
+TEST_F(ReplayTest, AnEvictedReplayedBlockKeepsItsMemory) {
   learn();
   const auto a = allocate(3_MiB, main_, TagId{5});
   const std::vector<TagId> tags{TagId{5}};
@@ -229,7 +229,7 @@ TEST_F(PlanReplayTest, AnEvictedPlannedBlockKeepsItsMemory) {
   EXPECT_EQ(heap_->stats().evicted, 0_B);
 }
 
-TEST_F(PlanReplayTest, APinnedPlannedBlockIsFreedWhenItIsUnpinned) {
+TEST_F(ReplayTest, APinnedReplayedBlockIsFreedWhenItIsUnpinned) {
   learn();
   const auto a = allocate(3_MiB, main_, TagId{5});
   const std::vector<TagId> tags{TagId{5}};
@@ -241,7 +241,7 @@ TEST_F(PlanReplayTest, APinnedPlannedBlockIsFreedWhenItIsUnpinned) {
   EXPECT_EQ(heap_->stats().allocated, 0_B);
 }
 
-TEST_F(PlanReplayTest, ATrimReleasesThePlansMemoryAndANewPlanIsMade) {
+TEST_F(ReplayTest, ATrimReleasesThePlansMemoryAndANewPlanIsMade) {
   learn();
   step();
   EXPECT_EQ(heap_->trim_sync(), 6_MiB);
@@ -253,7 +253,7 @@ TEST_F(PlanReplayTest, ATrimReleasesThePlansMemoryAndANewPlanIsMade) {
   EXPECT_EQ(replayed(), before + 3);
 }
 
-TEST_F(PlanReplayTest, ATrimKeepsThePagesOfPlannedBlocks) {
+TEST_F(ReplayTest, ATrimKeepsThePagesOfReplayedBlocks) {
   learn();
   free(allocate(3_MiB));
   const auto kept = allocate(64_KiB);
@@ -264,7 +264,7 @@ TEST_F(PlanReplayTest, ATrimKeepsThePagesOfPlannedBlocks) {
   std::memset(kept.raw(), 1, (64_KiB).count());
 }
 
-TEST_F(PlanReplayTest, ThreeOtherStepsEndThePlanAndAnotherIsMade) {
+TEST_F(ReplayTest, ThreeOtherStepsEndThePlanAndAnotherIsMade) {
   learn();
   for (int i = 0; i < 3; ++i)
     step(7_MiB);
@@ -278,7 +278,7 @@ TEST_F(PlanReplayTest, ThreeOtherStepsEndThePlanAndAnotherIsMade) {
   EXPECT_EQ(mismatches(), 3U);
 }
 
-TEST_F(PlanReplayTest, IfMemoryIsShortThePlansMemoryServesOtherRequests) {
+TEST_F(ReplayTest, IfMemoryIsShortThePlansMemoryServesOtherRequests) {
   learn();
   heap_->limits().set_limit(8_MiB);
   const auto large = allocate(7_MiB);
@@ -291,7 +291,7 @@ TEST_F(PlanReplayTest, IfMemoryIsShortThePlansMemoryServesOtherRequests) {
   EXPECT_EQ(replayed(), 0U);  // no more plans
 }
 
-TEST_F(PlanReplayTest, APlanThatHasNoMemoryIsLeftOut) {
+TEST_F(ReplayTest, APlanThatHasNoMemoryIsLeftOut) {
   step();
   heap_->limits().set_limit(4_MiB);
   heap_->trim_sync();
@@ -307,9 +307,9 @@ TEST_F(PlanReplayTest, APlanThatHasNoMemoryIsLeftOut) {
   EXPECT_EQ(heap_->view().check(), "");
 }
 
-TEST_F(PlanReplayTest, FreesInAnotherOrderKeepTheAddresses) {
+TEST_F(ReplayTest, FreesInAnotherOrderKeepTheAddresses) {
   learn();
-  const Addresses planned = step();
+  const Addresses expected = step();
   const auto a = allocate(3_MiB);
   free(a);
   const auto b = allocate(64_KiB);
@@ -318,14 +318,14 @@ TEST_F(PlanReplayTest, FreesInAnotherOrderKeepTheAddresses) {
   free(b);
   heap_->placement().end_step();
 
-  EXPECT_EQ((Addresses{a, b, c}), planned);
+  EXPECT_EQ((Addresses{a, b, c}), expected);
   EXPECT_EQ(mismatches(), 0U);
   EXPECT_EQ(replayed(), 6U);
   EXPECT_EQ(heap_->stats().allocated, 0_B);
-  EXPECT_EQ(step(), planned);
+  EXPECT_EQ(step(), expected);
 }
 
-TEST_F(PlanReplayTest, ABadFreeInAPlannedStepIsRejected) {
+TEST_F(ReplayTest, ABadFreeInAReplayedStepIsRejected) {
   learn();
   const auto a = allocate(3_MiB);
   EXPECT_FALSE(heap_->free(a + 512_B));
@@ -340,33 +340,33 @@ TEST_F(PlanReplayTest, ABadFreeInAPlannedStepIsRejected) {
   EXPECT_EQ(mismatches(), 0U);
 }
 
-TEST_F(PlanReplayTest, AnotherTagIsTheSameRequest) {
+TEST_F(ReplayTest, AnotherTagIsTheSameRequest) {
   learn();
-  const Addresses planned = step();
+  const Addresses expected = step();
   const auto a = allocate(3_MiB, main_, TagId{9});
 
-  EXPECT_EQ(a, planned[0]);
+  EXPECT_EQ(a, expected[0]);
   EXPECT_EQ(heap_->find(a).tag, TagId{9});
   free(a);
   const auto b = allocate(64_KiB);
-  EXPECT_EQ(b, planned[1]);
+  EXPECT_EQ(b, expected[1]);
   EXPECT_EQ(mismatches(), 0U);
 }
 
-TEST_F(PlanReplayTest, ARequestOfAPoolIsNotThePlanned) {
+TEST_F(ReplayTest, ARequestOfAPoolIsNotReplayed) {
   learn();
   const auto pooled = heap_->allocate(3_MiB, main_, TagId::kUntagged, PoolId{1}).value();
-  const Addresses planned = step();
+  const Addresses expected = step();
 
   EXPECT_EQ(heap_->find(pooled).pool, PoolId{1});
-  EXPECT_EQ(std::count(planned.begin(), planned.end(), pooled), 0);
+  EXPECT_EQ(std::count(expected.begin(), expected.end(), pooled), 0);
   EXPECT_EQ(replayed(), 3U);
   heap_->free(pooled);
 }
 
-TEST_F(PlanReplayTest, ThreadsTakeTurnsInAPlannedStep) {
+TEST_F(ReplayTest, ThreadsTakeTurnsInAReplayedStep) {
   learn();
-  const Addresses planned = step();
+  const Addresses expected = step();
   driver::DevicePtr a;
   driver::DevicePtr b;
   std::thread([&] { a = allocate(3_MiB); }).join();
@@ -380,7 +380,7 @@ TEST_F(PlanReplayTest, ThreadsTakeTurnsInAPlannedStep) {
   free(c);
   heap_->placement().end_step();
 
-  EXPECT_EQ((Addresses{a, b, c}), planned);
+  EXPECT_EQ((Addresses{a, b, c}), expected);
   EXPECT_EQ(replayed(), 6U);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/emulator.h"
-#include "tests/heap/plan_replay.h"
+#include "tests/heap/replay_fixture.h"
 
 #include <algorithm>
 #include <cstring>
@@ -13,7 +13,7 @@
 namespace spillway {
 namespace {
 
-TEST_F(PlanReplayTest, PlannedBlocksAreAllocatedBlocksInEveryList) {
+TEST_F(ReplayTest, ReplayedBlocksAreAllocatedBlocksInEveryList) {
   learn();
   const auto a = allocate(3_MiB, main_, TagId{5});
 
@@ -32,7 +32,7 @@ TEST_F(PlanReplayTest, PlannedBlocksAreAllocatedBlocksInEveryList) {
   EXPECT_EQ(heap_->stats().bad_frees, 1U);
 }
 
-TEST_F(PlanReplayTest, StatisticsReadInAPlannedStepAreCurrent) {
+TEST_F(ReplayTest, StatisticsReadInAReplayedStepAreCurrent) {
   learn();
   const HeapStats before = heap_->stats();
   const auto a = allocate(3_MiB, main_, TagId{0});
@@ -56,7 +56,7 @@ TEST_F(PlanReplayTest, StatisticsReadInAPlannedStepAreCurrent) {
   EXPECT_EQ(step(), (Addresses{a, b, c}));
 }
 
-TEST_F(PlanReplayTest, PeaksIncludeTheBytesOfOtherStreams) {
+TEST_F(ReplayTest, PeaksIncludeTheBytesOfOtherStreams) {
   const auto step_beside = [&] {
     const auto a = allocate(3_MiB);
     const auto side = allocate(2_MiB, side_);
@@ -76,7 +76,7 @@ TEST_F(PlanReplayTest, PeaksIncludeTheBytesOfOtherStreams) {
   EXPECT_EQ(heap_->stats().allocated_blocks_peak, 2U);
 }
 
-TEST_F(PlanReplayTest, PeaksExcludeBytesFreedBeforeOtherStreamsAllocate) {
+TEST_F(ReplayTest, PeaksExcludeBytesFreedBeforeOtherStreamsAllocate) {
   const auto step_before = [&] {
     free(allocate(3_MiB));
     free(allocate(2_MiB, side_));
@@ -91,7 +91,7 @@ TEST_F(PlanReplayTest, PeaksExcludeBytesFreedBeforeOtherStreamsAllocate) {
   EXPECT_EQ(heap_->stats().allocated_peak, 3_MiB);
 }
 
-TEST_F(PlanReplayTest, ThePeakOfAPlannedStepIncludesPersistentMemory) {
+TEST_F(ReplayTest, ThePeakOfAReplayedStepIncludesPersistentMemory) {
   const auto stays = allocate(1_MiB, main_, TagId{5});
   heap_->placement().end_step();
   const auto step_of_tag = [&] {
