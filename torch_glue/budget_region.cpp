@@ -25,6 +25,12 @@ Bytes activations_of(const BudgetShortage& shortage) {
   return std::min(shortage.activations, saturating_sub(shortage.least, shortage.begin));
 }
 
+const char* why_over(const BudgetShortage& need) {
+  return need.host_memory_short
+             ? ", because no more host memory could be pinned for its activations"
+             : ", although all of its activations were offloaded or recomputed";
+}
+
 std::string text_of(const BudgetMiss& missed) {
   const BudgetShortage& need = missed.shortage;
   const Bytes begin = std::min(need.begin, need.least);
@@ -43,11 +49,36 @@ std::string text_of(const BudgetMiss& missed) {
            "budget, a smaller batch or a shorter sequence.";
   }
   return budget + " is too small: " + step + " needs " + (need.lower_bound ? "at least " : "") +
-         size + ", although all of its activations were offloaded or recomputed" +
+         size + why_over(need) +
          (need.lower_bound ? ". This is a lower bound: an optimizer step may need more" : "") +
-         ". Use a smaller batch, a shorter sequence, " + (missed.warns ? "or " : "") + "--budget " +
+         ". Use " + (need.host_memory_short ? "a larger limit of pinned host memory, " : "") +
+         "a smaller batch, a shorter sequence, " + (missed.warns ? "or " : "") + "--budget " +
          setting_of(need.least) +
          (missed.warns ? "." : ", or --over-budget warn (over_budget_warns) to exceed the budget.");
+}
+
+/// Throws the miss, or warns of it.
+void report(BudgetMiss missed, bool optimized) {
+  // The optimizer's states are allocated in its first step.
+  if (missed.first) missed.shortage.lower_bound = true;
+  if (missed.first && optimized) missed.warns = true;
+  if (missed.warns) {
+    TORCH_WARN(text_of(missed));
+    return;
+  }
+  throw BudgetError(text_of(missed),
+                    static_cast<int>(missed.device),
+                    missed.budget.count(),
+                    missed.shortage.least.count(),
+                    missed.shortage.lower_bound,
+                    std::min(missed.shortage.begin, missed.shortage.least).count(),
+                    activations_of(missed.shortage).count());
+}
+
+/// A miss before the first optimizer step waits for its end, which may follow.
+void report_after_backward() {
+  auto missed = Runtime::instance().step().take_budget_miss(/*keep_first=*/true);
+  if (missed) report(*std::move(missed), /*optimized=*/false);
 }
 
 Budget budget_of(std::string_view text, const BudgetSettings& settings) {
@@ -72,8 +103,8 @@ std::uint64_t enter(std::string_view text, const BudgetSettings& settings) {
   const Budget budget = budget_of(text, settings);
   const Status named = check_tag_name(settings.tag);
   TORCH_CHECK_VALUE(named.ok(), "Spillway: ", named.detail());
-  if (!in_use.exchange(true)) set_miss_reporter(&throw_if_missed);
-  throw_if_missed();
+  if (!in_use.exchange(true)) set_miss_reporter(&report_after_backward);
+  report_missed_budget();
   take_end_of_memory();  // of an earlier backward pass
   RegionOptions options{intern_tag(settings.tag), Ratio::of(1).value()};
   options.names_memory = false;
@@ -109,21 +140,10 @@ BudgetError::BudgetError(const std::string& text,
       begin_(begin),
       activations_(activations) {}
 
-void throw_if_missed() {
+void report_missed_budget(bool optimized) {
   if (!in_use) return;
-  const auto missed = Runtime::instance().step().take_budget_miss();
-  if (!missed) return;
-  if (missed->warns) {
-    TORCH_WARN(text_of(*missed));
-    return;
-  }
-  throw BudgetError(text_of(*missed),
-                    static_cast<int>(missed->device),
-                    missed->budget.count(),
-                    missed->shortage.least.count(),
-                    missed->shortage.lower_bound,
-                    std::min(missed->shortage.begin, missed->shortage.least).count(),
-                    activations_of(missed->shortage).count());
+  auto missed = Runtime::instance().step().take_budget_miss();
+  if (missed) report(*std::move(missed), optimized);
 }
 
 }  // namespace spillway

@@ -3,8 +3,10 @@
 
 namespace spillway {
 
-/// Throws BudgetError if a step of a BudgetRegion has missed its budget and the miss has not been
-/// reported.
-void throw_if_missed();
+/// Reports a missed budget of a BudgetRegion, once: throws BudgetError, or warns.
+///
+/// `optimized`: an optimizer step has ended. The first one only warns, because the next step shows
+/// its states too.
+void report_missed_budget(bool optimized = false);
 
 }  // namespace spillway

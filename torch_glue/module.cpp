@@ -104,7 +104,8 @@ py::tuple as_tuple(const spillway::BudgetMiss& missed) {
                         missed.shortage.begin.count(),
                         missed.step,
                         missed.first_saved_shape,
-                        missed.shortage.activations.count());
+                        missed.shortage.activations.count(),
+                        missed.shortage.host_memory_short);
 }
 
 /// At the end of a backward pass, without the Python lock. If an optimizer step follows, its end

@@ -98,7 +98,7 @@ void end_step(StepEnd reason) {
   if (driver::SpanLog::on()) mark_computing_streams();
   kernels_step_ended();
   Runtime::instance().step().end(reason);
-  throw_if_missed();
+  report_missed_budget(ends_optimizer_step(reason));
 }
 
 void end_step() {

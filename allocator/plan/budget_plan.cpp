@@ -101,7 +101,7 @@ std::optional<std::string> check_plan(const StepProfile& profile,
     return "it needs " + std::to_string(peak) + " bytes, more than it may";
   }
   if (profile.timed() && simulate(profile, plan, budget).total() != plan.timing.total()) {
-    return "it takes another time than it says";
+    return "its predicted time is not that of its actions";
   }
   return std::nullopt;
 }

@@ -85,7 +85,7 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
   const bool known = optimized_begin_ == begin;
   const Bytes needed = known ? std::max(peak, optimized_peak_) : peak;
   return BudgetShortage{
-      smallest_for(needed, curve), begin, curve.saved_at_peak(), !known && !optimized};
+      smallest_for(needed, curve), begin, curve.saved_at_peak(), !known && !optimized, refused_};
 }
 
 /// The budget for steps that need that many allocated bytes. Assumes that later steps reserve as

@@ -13,6 +13,8 @@ struct BudgetShortage {
   /// `least` is only a lower bound: no optimizer step has been measured after this step, nor after
   /// one that began with the same allocated bytes.
   bool lower_bound = false;
+  /// Storages of this step stayed on the device because no host memory could be pinned for them.
+  bool host_memory_short = false;
 };
 
 }  // namespace spillway

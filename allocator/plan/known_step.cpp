@@ -44,7 +44,7 @@ const char* wrong_with_operands(const RecordedStep& step) {
 
 const char* wrong_with(const RecordedStep& step, std::size_t storages) {
   const std::size_t events = step.peaks.size();
-  if (events == 0 || step.edges.size() != events || events > kMaxEvents) return "places";
+  if (events == 0 || step.edges.size() != events || events > kMaxEvents) return "event counts";
   if (step.storages != storages) return "storages";
   if (!std::is_sorted(step.edges.begin(), step.edges.end())) return "edges";
   for (const std::uint64_t peak : step.peaks)

@@ -43,7 +43,7 @@ struct EndedStep {
 };
 
 /// One sequence of storages of a step: their sizes, and whether each can be recomputed. Holds its
-/// recording and its plan. ShapeState says which of them exist. A BudgetChooser forgets the least
+/// recording and its plan. ShapeState names which of them exist. A BudgetChooser forgets the least
 /// recently used shape when it has too many.
 /// Threads: confined.
 class Shape {

@@ -34,7 +34,8 @@ void BudgetMisses::confirm(DeviceId device, bool first) {
   pending_->shortage.lower_bound = false;  // its micro-batches are tracked to their end
 }
 
-std::optional<BudgetMiss> BudgetMisses::take() {
+std::optional<BudgetMiss> BudgetMisses::take(bool keep_first) {
+  if (keep_first && pending_ && pending_->first) return std::nullopt;
   return std::exchange(pending_, std::nullopt);
 }
 

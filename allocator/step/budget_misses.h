@@ -29,7 +29,8 @@ class BudgetMisses {
 
   [[nodiscard]] bool any() const { return pending_.has_value(); }
 
-  std::optional<BudgetMiss> take();
+  /// Returns the miss, once. With `keep_first`, one with BudgetMiss::first stays.
+  std::optional<BudgetMiss> take(bool keep_first = false);
 
  private:
   std::optional<BudgetMiss> pending_;

@@ -153,10 +153,10 @@ bool StepSession::budget_missed() const {
   return misses_.any();
 }
 
-std::optional<BudgetMiss> StepSession::take_budget_miss() {
+std::optional<BudgetMiss> StepSession::take_budget_miss(bool keep_first) {
   if (in_forked_child()) return std::nullopt;
   const Lock lock(mutex_);
-  return misses_.take();
+  return misses_.take(keep_first);
 }
 
 void StepSession::fit_host_memory(std::uint64_t shape) {

@@ -122,8 +122,9 @@ class StepSession {
 
   /// Whether a step has missed its budget and the miss has not been taken.
   [[nodiscard]] bool budget_missed() const;
-  /// Returns the missed budget once, for the caller to report.
-  std::optional<BudgetMiss> take_budget_miss();
+  /// Returns the missed budget once, for the caller to report. With `keep_first`, one of a step
+  /// before the first optimizer step has ended (BudgetMiss::first) stays for a later call.
+  std::optional<BudgetMiss> take_budget_miss(bool keep_first = false);
 
   /// The number of the running step.
   [[nodiscard]] std::uint64_t number() const;

@@ -16,7 +16,7 @@ from spillway.statistics import Stats
 _T = TypeVar("_T")
 
 _Report = dict[str, int]
-_BudgetMiss = tuple[int, int, int, bool, int, int, str, int]
+_BudgetMiss = tuple[int, int, int, bool, int, int, str, int, bool]
 
 class Glue:
     """The native module's functions and classes."""
@@ -140,7 +140,7 @@ class Glue:
     def host_copy(self, _address: int, _size: int) -> bytearray | None: ...
     def new_pool(self) -> int: ...
     def in_pool(self) -> bool: ...
-    class Place:
+    class TagPoolScope:
         def __init__(self, _tag: str, _pool: int) -> None: ...
         def end(self) -> None: ...
 

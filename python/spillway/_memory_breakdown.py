@@ -57,4 +57,6 @@ class MemoryBreakdown:
             "activations in use at the peak": self.activations,  # the others were offloaded or recomputed
         }
         known = [f"{name} {size(each)}" for name, each in sizes.items() if each is not None]
-        return ", ".join([*known, f"other {size(self.other)}, such as inputs, workspaces and temporaries"])
+        # Their peaks are measured only by a dry run, which knows each block's operator.
+        other = "such as inputs, workspaces and temporaries, whose sizes `spillway dry-run` shows"
+        return ", ".join([*known, f"other {size(self.other)}, {other}"])

@@ -29,10 +29,11 @@ __all__ = [
 
 
 class BudgetError(RuntimeError):
-    """A step exceeded its budget although all of its activations were offloaded or recomputed.
+    """A step exceeded its budget although all of its activations were offloaded or recomputed, or because no
+    more host memory could be pinned for them.
 
-    The step has completed, beyond the budget, where the GPU had room: parameters, gradients and
-    optimizer states are those of a whole step.
+    The step has completed beyond the budget, because the GPU had room: parameters, gradients and optimizer
+    states are those of a whole step.
 
     Attributes:
         device: the GPU.
@@ -48,6 +49,7 @@ class BudgetError(RuntimeError):
         shape: the shape of the first tensor that the step saved for backward, such as ``"[8, 1024]"``.
         breakdown: `smallest` by class of memory, or None if it is unknown.
         capacity: the GPU's memory in bytes, or 0 if it is unknown.
+        host_memory_short: whether activations stayed on the GPU because no host memory could be pinned.
     """
 
     def __init__(
@@ -61,8 +63,11 @@ class BudgetError(RuntimeError):
         shape: str = "",
         breakdown: MemoryBreakdown | None = None,
         capacity: int = 0,
+        host_memory_short: bool = False,
     ) -> None:
-        super().__init__(device, budget, smallest, lower_bound, begin, step, shape, breakdown, capacity)
+        super().__init__(
+            device, budget, smallest, lower_bound, begin, step, shape, breakdown, capacity, host_memory_short
+        )
         self.device = device
         self.budget = budget
         self.smallest = smallest
@@ -72,6 +77,7 @@ class BudgetError(RuntimeError):
         self.shape = shape
         self.breakdown = breakdown
         self.capacity = capacity
+        self.host_memory_short = host_memory_short
 
     def __str__(self) -> str:
         exceed = '--over-budget warn (over_budget="warn") to exceed the budget'
@@ -88,15 +94,20 @@ class BudgetError(RuntimeError):
             bound = (
                 ". This is a lower bound: an optimizer's step, and the states that it keeps, may need more"
             )
+        why = (
+            "because no more host memory could be pinned for its activations"
+            if self.host_memory_short
+            else "although all of its activations were offloaded or recomputed"
+        )
         return (
             f"budget {self._budget()} is too small: {self._which()} needs {least}"
-            f"{self._need()} on GPU {self.device}, although all of its activations were offloaded or "
-            f"recomputed{bound}"
+            f"{self._need()} on GPU {self.device}, {why}{bound}"
         )
 
     def _advice(self, *others: str) -> str:
         """The alternatives, as an imperative; ``others`` come last."""
-        ways = ["a smaller batch", "a shorter sequence"]
+        ways = ["a larger limit of pinned host memory"] * self.host_memory_short
+        ways += ["a smaller batch", "a shorter sequence"]
         if not self.capacity or self.smallest <= self.capacity:
             budget = setting_of(self.smallest)
             more = " or more" if self.lower_bound else ""
@@ -141,6 +152,7 @@ def with_breakdown(
     step: int,
     shape: str,
     activations: int,
+    host_memory_short: bool,
 ) -> tuple[Any, ...]:
     """The arguments of a BudgetError, with the classes of memory as they are now."""
     import torch
@@ -149,7 +161,7 @@ def with_breakdown(
     state = state_by_class(living(Optimizer)).get(device)
     breakdown = MemoryBreakdown.of(smallest, state, activations)
     capacity = torch.cuda.get_device_properties(device).total_memory
-    return device, budget, smallest, lower_bound, begin, step, shape, breakdown, capacity
+    return device, budget, smallest, lower_bound, begin, step, shape, breakdown, capacity, host_memory_short
 
 
 def warn(missed: tuple[Any, ...], adapts: bool) -> None:

@@ -134,6 +134,7 @@ TEST(BudgetShortageTest, WithoutHostMemoryAnExceededBudgetIsAShortage) {
 
   ASSERT_TRUE(missed);
   EXPECT_GE(missed->least, 1200_B);
+  EXPECT_TRUE(missed->host_memory_short);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a BudgetError says: the need by class of memory, and what to do."""
+"""The text of a BudgetError: the need by class of memory, and what to do."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ UNKNOWN = dataclasses.replace(NEED, parameters=None, gradients=None, optimizer_s
 SAID = (
     "budget 40.0 GiB is too small: step 2 (first saved tensor: [8, 1024]) needs 60.5 GiB (parameters 15.0 "
     "GiB, gradients 14.0 GiB, optimizer states 30.0 GiB, activations in use at the peak 1.0 GiB, other 512.0 "
-    "MiB, such as inputs, workspaces and temporaries) on GPU 0, although all of its activations were "
-    'offloaded or recomputed. Use a smaller batch, a shorter sequence, --budget 61GiB (budget="61GiB")'
+    "MiB, such as inputs, workspaces and temporaries, whose sizes `spillway dry-run` shows) on GPU 0, "
+    "although all of its activations were offloaded or recomputed. Use a smaller batch, a shorter sequence, "
+    '--budget 61GiB (budget="61GiB")'
 )
 EXCEED = '--over-budget warn (over_budget="warn") to exceed the budget'
 
@@ -48,6 +49,12 @@ def test_a_budget_that_the_gpu_does_not_have_is_not_advised(text: Any) -> None:
     said = text(error(capacity=48 * GIB))
     assert "--budget" not in said
     assert "Use a smaller batch" in said
+
+
+def test_without_host_memory_the_error_does_not_claim_that_all_was_offloaded() -> None:
+    said = str(error(host_memory_short=True))
+    assert "on GPU 0, because no more host memory could be pinned for its activations. Use a larger" in said
+    assert "offloaded or recomputed" not in said
 
 
 def test_a_lower_bound_is_called_one() -> None:

@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -14,6 +15,8 @@
 #include <spillway/torch/region.h>
 
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace spillway {
 namespace {
@@ -50,6 +53,17 @@ std::uint64_t peak_since_reset() {
   return static_cast<std::uint64_t>(stats.allocated_bytes.at(all).peak);
 }
 
+void backward_within(const at::Tensor& x,
+                     const std::string& budget,
+                     const BudgetSettings& settings) {
+  at::Tensor loss;
+  {
+    const BudgetRegion region(budget, settings);
+    loss = budget_loss_of(x);
+  }
+  torch::autograd::backward({loss}, {});
+}
+
 /// The gradient and the peak of the last of some steps.
 std::pair<at::Tensor, std::uint64_t> train(const std::string& budget,
                                            const BudgetSettings& settings = {}) {
@@ -57,17 +71,31 @@ std::pair<at::Tensor, std::uint64_t> train(const std::string& budget,
   for (int step = 0; step < 4; ++step) {
     x.mutable_grad() = at::Tensor();
     c10::cuda::CUDACachingAllocator::resetPeakStats(0);
-    at::Tensor loss;
-    {
-      const BudgetRegion region(budget, settings);
-      loss = budget_loss_of(x);
-    }
-    torch::autograd::backward({loss}, {});
-    loss.reset();
+    backward_within(x, budget, settings);
     end_step();
   }
   return {x.grad(), peak_since_reset()};
 }
+
+/// During its lifetime, collects PyTorch's warnings of this thread.
+class Warnings : public c10::WarningHandler {
+ public:
+  Warnings() : outer_(c10::WarningUtils::get_warning_handler()) {
+    c10::WarningUtils::set_warning_handler(this);
+  }
+
+  ~Warnings() override { c10::WarningUtils::set_warning_handler(outer_); }
+
+  Warnings(const Warnings&) = delete;
+  Warnings& operator=(const Warnings&) = delete;
+
+  void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
+
+  std::vector<std::string> texts;
+
+ private:
+  c10::WarningHandler* const outer_;
+};
 
 TEST_F(BudgetRegionTest, AStepStaysWithinItsBudgetAndHasThePlainGradients) {
   const at::Tensor plain = budget_input();
@@ -90,7 +118,7 @@ TEST_F(BudgetRegionTest, WithRoomForEverythingNothingMoves) {
   EXPECT_EQ(last_step("all of it").offloadable, kBudgetLayers * kStorage);
 }
 
-TEST_F(BudgetRegionTest, ABudgetThatCannotBeMetThrowsOnceAndSaysWhatWouldDo) {
+TEST_F(BudgetRegionTest, ABudgetThatCannotBeMetThrowsOnceAndStatesWhatWouldDo) {
   std::uint64_t smallest = 0;
   try {
     train("1MiB", {.tag = "missed"});
@@ -106,6 +134,33 @@ TEST_F(BudgetRegionTest, ABudgetThatCannotBeMetThrowsOnceAndSaysWhatWouldDo) {
 
   const auto [gradient, peak] = train(std::to_string(smallest), {.tag = "missed"});
   EXPECT_LE(peak, smallest);
+}
+
+TEST_F(BudgetRegionTest, TheFirstOptimizerStepOnlyWarns) {
+  const at::Tensor x = budget_input();
+  {
+    Warnings warnings;
+    EXPECT_NO_THROW(backward_within(x, "1MiB", {.tag = "first"}));
+    EXPECT_TRUE(warnings.texts.empty());  // an optimizer step may follow
+    EXPECT_NO_THROW(end_step());
+    ASSERT_EQ(warnings.texts.size(), 1U);
+    EXPECT_NE(warnings.texts[0].find("at least"), std::string::npos) << warnings.texts[0];
+  }
+  x.mutable_grad() = at::Tensor();
+  EXPECT_THROW(backward_within(x, "1MiB", {.tag = "first"}), BudgetError);
+  EXPECT_NO_THROW(end_step());
+}
+
+TEST_F(BudgetRegionTest, WithoutAnEndOfItsStepAMissThrowsInTheNextRegion) {
+  const at::Tensor x = budget_input();
+  EXPECT_NO_THROW(backward_within(x, "1MiB", {.tag = "unended"}));
+  try {
+    const BudgetRegion region("1MiB", {.tag = "unended"});
+    FAIL() << "the missed budget was not reported";
+  } catch (const BudgetError& error) {
+    EXPECT_TRUE(error.is_lower_bound());
+  }
+  EXPECT_NO_THROW(end_step());
 }
 
 TEST_F(BudgetRegionTest, WhatIsNoBudgetThrowsAndOpensNothing) {

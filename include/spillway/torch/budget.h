@@ -46,11 +46,14 @@ class SPILLWAY_TORCH_API BudgetRegion {
   std::uint64_t id_;
 };
 
-/// A step exceeded its budget although all of its activations were offloaded or recomputed. The
-/// step has completed beyond the budget. Not thrown for "auto". Thrown once: by the end of its
-/// backward pass, end_step() or the next BudgetRegion, whichever is first. The first step throws
-/// too, with is_lower_bound(), because no optimizer step has been measured by then. In Python the
-/// first step that ends with an optimizer step only warns.
+/// A step exceeded its budget although all of its activations were offloaded or recomputed, or
+/// because no more host memory could be pinned for them. The step has completed beyond the budget.
+/// Not thrown for "auto". Thrown once per step: by the end of the backward pass, by end_step(), or
+/// by the next BudgetRegion, whichever is first.
+///
+/// The first step that ends with end_step() only warns (TORCH_WARN), because the states that an
+/// optimizer allocates in its first step count from the next step on. If the program does not call
+/// end_step(), the next BudgetRegion throws, with is_lower_bound().
 class SPILLWAY_TORCH_API BudgetError : public std::runtime_error {
  public:
   BudgetError(const std::string& text,
