@@ -68,7 +68,8 @@ class OptionalAllocation {
 /// Ownership: owns its stages, of which later ones borrow earlier ones; borrows `evictable`.
 class DeviceRuntime {
  public:
-  /// Errors: kDriver, kOutOfDeviceMemory; kInvalidArgument if the node's ledger is not trustworthy.
+  /// Errors: kDriver, kOutOfDeviceMemory; kInvalidArgument if the node's ledger is not trustworthy
+  /// or the memory limit exceeds the device's memory.
   static Result<std::unique_ptr<DeviceRuntime>> create(const driver::Device& device,
                                                        const RuntimeOptions& options,
                                                        Evictable& evictable);
@@ -78,13 +79,15 @@ class DeviceRuntime {
   DeviceRuntime(const DeviceRuntime&) = delete;
   DeviceRuntime& operator=(const DeviceRuntime&) = delete;
 
-  /// Allocates a block of the heap under this thread's tag. Every allocator that serves programs
-  /// calls it. As Heap::allocate. If there is no room, the reclaimer first offloads storages. If
-  /// the budget is still the obstacle, it is exceeded. If the device is full, tags that may be
-  /// paused (Evictable) are paused. `pool` kShared: this thread's PoolScope, if any. Stream: no
-  /// host wait unless the device is out of memory. Errors: kOutOfDeviceMemory. Its text breaks
-  /// memory down by owner and names the tag whose pause would have made room. After an error, no
-  /// further tag is paused.
+  /// Allocates a block of the heap under this thread's tag, as Heap::allocate. Every allocator that
+  /// serves programs calls it. If there is no room, the reclaimer first offloads storages. If the
+  /// budget is still the obstacle, it is exceeded. If the device is full, tags that may be paused
+  /// (Evictable) are paused. `pool` kShared: this thread's PoolScope, if any.
+  /// Stream: usable on `stream` at once. The host waits only if cached memory must be released or
+  /// tags are paused.
+  /// Errors: kOutOfDeviceMemory, whose text breaks memory down by owner and names the tag whose
+  /// pause would have made room; kInvalidArgument if `stream` is invalid, detected at its first
+  /// block or at a wait; kDriver. After an error, no further tag is paused.
   Result<driver::DevicePtr> allocate(Bytes size,
                                      driver::Stream stream,
                                      PoolId pool = PoolId::kShared);

@@ -99,17 +99,18 @@ enum spillway_pause_flag {
 /* Releases the memory of all allocated blocks, on all devices, whose tag matches `pattern`;
  * their addresses stay. A pattern is a path, which also matches all paths under it, or a path
  * with "*" in its components. The contents are kept in host memory, unless `flags` is
- * SPILLWAY_PAUSE_DISCARD. Requires: no work uses the blocks until the resume; an access faults.
+ * SPILLWAY_PAUSE_DISCARD. Requires: no work uses the blocks until they are resumed; an access
+ * is an illegal memory access (CUDA_ERROR_ILLEGAL_ADDRESS).
  * `*released` (may be null) gets the bytes released to the driver. Stream: ordered after the
  * work submitted to the blocks' streams and those of spillway_use. The host waits for that work
  * and for the copies. Errors: SPILLWAY_INVALID_ARGUMENT for an empty pattern and if no memory
  * matches; SPILLWAY_NOT_READY if all of it is paused; SPILLWAY_OUT_OF_HOST_MEMORY;
- * SPILLWAY_DRIVER_ERROR. All or nothing. */
+ * SPILLWAY_DRIVER_ERROR. After an error no block is paused. */
 SPILLWAY_API int spillway_pause(const char* pattern, uint32_t flags, uint64_t* released);
 
 /* Restores paused memory with its contents; any stream may use it afterwards. Stream: the host
- * waits for the copies. Errors: as spillway_pause, and SPILLWAY_OUT_OF_DEVICE_MEMORY. All or
- * nothing. */
+ * waits for the copies. Errors: as spillway_pause, and SPILLWAY_OUT_OF_DEVICE_MEMORY. After an
+ * error all of the memory is still paused. */
 SPILLWAY_API int spillway_resume(const char* pattern);
 
 /* Allows blocks under `pattern` to be paused when a device runs out of memory (`allowed` 1),
@@ -138,7 +139,7 @@ struct spillway_device_stats {
   uint64_t allocated_bytes; /* allocated bytes, rounded */
   uint64_t reserved_bytes;  /* physical memory allocated from the driver */
   uint64_t reserved_peak_bytes;
-  uint64_t offloaded_bytes; /* of offloaded storages */
+  uint64_t offloaded_bytes; /* bytes of storages that are offloaded now */
   uint64_t stashed_bytes;   /* copied to the host since the start of the process */
   uint64_t fetched_bytes;   /* copied to the device since the start of the process */
   uint64_t pinned_bytes;    /* pinned host memory */

@@ -12,6 +12,7 @@
 
 namespace spillway {
 
+/// Options of checkpoint().
 struct CheckpointOptions {
   bool offload_to_cpu = false;     // keeps the inputs in pinned host memory
   bool preserve_rng_state = true;  // the recomputation draws the same random numbers
@@ -20,7 +21,8 @@ struct CheckpointOptions {
   bool devices_drew = true;
 };
 
-/// The first call of a checkpointed function, from its beginning to its end on one thread.
+/// The first call of a checkpointed function, from its beginning to its end on one thread. For
+/// wrappers that checkpoint() does not cover: construct it, call the function, then call done().
 class SPILLWAY_TORCH_API CheckpointedCall {
  public:
   /// Repeats the call on tensors like its inputs. Its result is ignored.
@@ -29,11 +31,12 @@ class SPILLWAY_TORCH_API CheckpointedCall {
   CheckpointedCall(const std::vector<at::Tensor>& inputs,
                    Recompute recompute,
                    const CheckpointOptions& options);
-  /// If done() was not called, the function has thrown.
+  /// Without a call of done(), the function counts as having thrown.
   ~CheckpointedCall();
   CheckpointedCall(const CheckpointedCall&) = delete;
   CheckpointedCall& operator=(const CheckpointedCall&) = delete;
 
+  /// The function has returned.
   void done();
 
  private:

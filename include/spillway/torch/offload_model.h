@@ -15,16 +15,18 @@
 
 namespace spillway {
 
+/// Options of an OffloadModel.
 struct OffloadModelOptions {
-  /// Number of slices of about equal bytes, from 1 to the number of layers; the device has room for
-  /// one. Each slice is divided into two parts if there are enough layers.
+  /// Number of slices of about equal bytes, from 1 to the number of layers. The device holds one
+  /// slice at a time. Each slice is divided into two parts if there are enough layers.
   std::size_t num_slices = 3;
   /// Parts keep only their inputs for the backward pass, on the host, and run again in it.
   bool checkpoint_activation = false;
-  /// Number of pieces into which the input is split along dimension 0. All pieces run while a part
-  /// is on the device. Results are concatenated along dimension 0.
+  /// Number of micro-batches into which the input is split along dimension 0. Each part runs all of
+  /// them while it is on the device. Results are concatenated along dimension 0.
   std::size_t num_microbatches = 1;
-  /// Location of the model: a file without a name in this directory; pinned memory if empty.
+  /// The directory of the file that stores the model; the file has no name. Empty: the model is
+  /// stored in pinned host memory.
   std::string directory{};
 };
 
@@ -50,8 +52,8 @@ class SPILLWAY_TORCH_API OffloadModel {
     std::function<at::Tensor(const at::Tensor&)> forward;
   };
 
-  /// Errors: c10::ValueError with the name of an invalid option; c10::Error; nothing has changed
-  /// then.
+  /// Errors: c10::ValueError with the name of an invalid option; c10::Error if the tensors cannot
+  /// be moved. Nothing has changed then.
   OffloadModel(std::vector<Layer> layers,
                c10::Device device,
                const OffloadModelOptions& options = {});
@@ -61,7 +63,8 @@ class SPILLWAY_TORCH_API OffloadModel {
 
   /// Runs the layers one after the other. The input may be on any device; the result is on the
   /// device.
-  /// Stream: the current one. The host waits only without gradients, for changed buffers.
+  /// Stream: the current one. The host waits only for a part in a file, and, if gradients are off,
+  /// for buffers that a layer has changed.
   /// Errors: c10::ValueError if the input cannot be split or the results cannot be concatenated;
   /// exceptions of a layer.
   at::Tensor forward(const at::Tensor& input);
@@ -70,6 +73,7 @@ class SPILLWAY_TORCH_API OffloadModel {
   /// too.
   void wait_for_copies();
 
+  /// Byte counts since construction.
   [[nodiscard]] OffloadedParts::Stats stats() const;
 
  private:

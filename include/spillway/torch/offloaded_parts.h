@@ -42,10 +42,10 @@ class SPILLWAY_TORCH_API OffloadedParts {
     std::uint64_t extra_slots;     // times that a part needed additional memory
   };
 
-  /// `slots` parts are on the device at a time. With a `directory` the tensors and their gradients
-  /// are stored in a mapped file there that has no name. run() then waits for a part that has not
-  /// been read yet.
-  /// Errors: c10::Error; nothing has changed then.
+  /// At most `slots` parts are on the device at a time. With a `directory`, the tensors and their
+  /// gradients are stored in a mapped file there that has no name. run() then waits for a part that
+  /// has not been read yet.
+  /// Errors: c10::Error if the tensors cannot be moved; nothing has changed then.
   OffloadedParts(const std::vector<Part>& parts,
                  c10::Device device,
                  std::size_t slots = 2,
@@ -57,9 +57,11 @@ class SPILLWAY_TORCH_API OffloadedParts {
   /// Begins a forward pass; parameters may have changed since the last one.
   void begin();
 
-  /// Runs `function` with the part's tensors on the device. Checkpoints inside run again with them.
-  /// Stream: the current one; no host wait.
-  /// Errors: c10::Error; exceptions of the function.
+  /// Runs `function` with the part's tensors on the device. Checkpointed functions inside it are
+  /// recomputed with these tensors, too.
+  /// Stream: the current one. The host waits only for a part in a file.
+  /// Errors: c10::Error if another thread is in run() or there is no such part; exceptions of the
+  /// function.
   void run(std::size_t part, const std::function<void()>& function);
 
   /// Blocks the host until no copy reads or writes the tensors. The end of a backward pass does so

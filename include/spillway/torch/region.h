@@ -14,18 +14,20 @@ namespace spillway {
 
 /// Options of a region besides its ratio.
 struct RegionSettings {
-  /// Storages of fewer bytes stay. Without a value: SPILLWAY's default, 1024.
+  /// Storages of fewer bytes stay on the device. Without a value: 1024.
   std::optional<std::uint64_t> min_bytes{};
   /// Maximum bytes of the tag that are fetched ahead of their use in the backward pass; 0: no
   /// prefetch. Without a value: one storage, whatever its size.
   std::optional<std::uint64_t> prefetch_headroom{};
-  /// With PyTorch's own allocator: the number of offloaded storages that may still occupy device
-  /// memory for their copy. At the next one the current stream waits for the earliest copy.
+  /// With PyTorch's own allocator: the maximum number of offloaded storages that still occupy
+  /// device memory because their copy out runs. Beyond it the current stream waits for the earliest
+  /// copy.
   std::optional<std::size_t> max_in_flight{};
 };
 
 /// For C++ users: offloads tensors that autograd saves on this thread during its lifetime, at most
-/// `offload_ratio` of their bytes under `tag`. Works with and without Python; regions nest.
+/// `offload_ratio` of their bytes under `tag`. Works with and without Python. Regions nest; the
+/// innermost one applies.
 ///
 /// Threads: must end on the thread that created it.
 /// Errors: c10::ValueError for a ratio outside [0, 1], an invalid tag (check_tag_name), or a tag
@@ -45,8 +47,8 @@ class SPILLWAY_TORCH_API OffloadRegion {
 
 /// Recomputes tensors that are saved on this thread during its lifetime, if their operators can run
 /// again on tensors that the graph keeps anyway. The recomputation is bit-identical
-/// (docs/recompute.md). Other tensors are offloaded or stay, as the regions around and inside
-/// specify.
+/// (docs/recompute.md). The regions around and inside it decide whether the other tensors are
+/// offloaded.
 ///
 /// Threads: must end on the thread that created it. Errors: c10::ValueError as OffloadRegion.
 class SPILLWAY_TORCH_API RecomputeRegion {
@@ -76,14 +78,14 @@ class SPILLWAY_TORCH_API KeepingRegion {
 
 /// Bytes of one tag in the last step that saved a tensor under it.
 struct TagTotals {
-  std::uint64_t offloadable = 0;  // storages that were saved and can be offloaded, each once
-  std::uint64_t offloaded = 0;    // offloaded among them
-  std::uint64_t copied = 0;       // to the host: bytes covered by saved tensors
-  std::uint64_t fetched = 0;      // to the device
-  /// Of other storages: left to recompute, each once; and recomputed.
-  std::uint64_t left_to_recompute = 0;
-  std::uint64_t recomputed = 0;
-  /// Of storages that stayed, by reason; the names are those of Python's spillway.stats().
+  std::uint64_t offloadable = 0;        // storages that were saved and can be offloaded, each once
+  std::uint64_t offloaded = 0;          // offloaded among them
+  std::uint64_t copied = 0;             // to the host: bytes covered by saved tensors
+  std::uint64_t fetched = 0;            // to the device
+  std::uint64_t left_to_recompute = 0;  // released for recomputation, each storage once
+  std::uint64_t recomputed = 0;         // recomputed so far
+  /// Bytes of storages that stayed on the device, by reason, with the names of Python's
+  /// spillway.stats().
   std::map<std::string, std::uint64_t> skipped{};
 };
 
@@ -92,8 +94,10 @@ struct TagTotals {
 /// Threads: safe.
 SPILLWAY_TORCH_API TagTotals last_step(std::string_view tag = "");
 
-/// Ends the training step: makes plans and latches statistics.
-/// Errors: BudgetError if it has missed the budget of a BudgetRegion.
+/// Ends the training step. Call it after the optimizer's step. Statistics of the step are then
+/// available (last_step()), and the next steps are planned.
+/// Errors: BudgetError if the step has missed the budget of a BudgetRegion. The first step that
+/// ends so only warns.
 SPILLWAY_TORCH_API void end_step();
 
 }  // namespace spillway
