@@ -16,8 +16,8 @@ class tag(Scope, ContextDecorator):
     """Give memory that is allocated inside this scope a tag. A context manager and a decorator.
 
     Scopes nest: inside ``tag("encoder")``, ``tag("mlp")`` is "encoder/mlp". A scope applies to the thread
-    that enters it, and to the backward pass of operators recorded in it, on any thread. Backward passes of
-    operators recorded outside of all scopes have the scope around the call of ``backward()``.
+    that enters it, and to the backward pass of operators recorded in it, on any thread. The backward pass of
+    operators recorded outside of all scopes gets the scope around the call of ``backward()``.
 
     A scope takes precedence over the automatic tags of ``spillway.tags.watch()``.
 
@@ -43,7 +43,7 @@ class tag(Scope, ContextDecorator):
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether a tag, or one that it lies in, fits a pattern, component by component.
+    """Whether a tag, or a parent path of it, matches a pattern, component by component.
 
     In a component ``*`` stands for any run of characters; ``**`` alone for any number of components. So
     ``activation`` and ``activation/layers.*`` match ``activation/layers.0``, and ``**/mlp`` matches

@@ -233,25 +233,26 @@ def offload(
     predicted time is minimal. Offloaded storages are prefetched as early as memory allows.
     :func:`spillway.explain` shows the plan, and how close it is to the best possible one.
 
-    Memory counts from the first saved tensor of a step to the end of its backward pass. If an optimizer of
-    ``torch.optim`` steps, or ``spillway.step`` is called, before the next entry, it counts until then. The
-    budget limits allocated memory of the allocator in use; with PyTorch's, as in
-    ``torch.cuda.max_memory_allocated``. The budget applies to each GPU separately.
+    With Spillway's allocator, a budget of 32 MiB or more limits reserved memory
+    (``torch.cuda.max_memory_reserved``). A smaller budget, and any budget with PyTorch's allocator, limits
+    allocated memory (``torch.cuda.max_memory_allocated``). It applies to each GPU separately, from the first
+    saved tensor of a step to the end of its backward pass. If an optimizer of ``torch.optim`` or
+    ``spillway.step`` ends the step before the next entry, it applies until then.
 
     Args:
         model_or_region: a module, whose forward passes then run in the region, and which is returned (a
             second call for it replaces its budget and tag); or a function to decorate; or None, to return the
             region itself, a context manager and decorator.
         budget: bytes, or text such as ``"20GiB"``; a share of the GPU's memory such as ``0.8`` or ``"80%"``;
-            or ``"auto"``, 95 % of the GPU memory that is free, or reserved by this process, when its first
-            step with a budget begins.
-        time_limit: minimizes memory instead of time, with a predicted step time of at most this multiple
-            of the time with everything kept, such as ``1.05``. Without a budget that is ``"auto"``; with
-            one, the budget is kept first.
+            or ``"auto"``, 95 % of the GPU memory that is free or reserved by this process when its first
+                step with a budget begins.
+        time_limit: minimizes memory instead of time. The predicted step time is at most this multiple of the
+            time with everything kept, such as ``1.05``. `budget` then defaults to ``"auto"`` and takes
+            precedence.
         recompute: whether storages may be recomputed; with False they are only offloaded.
         tag: a name under which the region is planned and counted. Regions that are entered in the same step
-            must have the same tag and the same budget, which they share; give models that train in separate
-            steps a tag each. Default: ``"budget"``.
+            must have the same tag and the same budget, which they share. Give models that train in separate
+            steps separate tags. Default: ``"budget"``.
         plans: a file that saves the recorded profile, so that the next run of the same job on such a GPU
             follows a plan from its first step. Created if missing.
         over_budget: what happens when a step needs more than `budget` although all of its activations are
@@ -263,10 +264,11 @@ def offload(
     Raises:
         TypeError, ValueError: `budget` is no size or share, or not above 0; at the first entry, it is more
             than the GPU has, the step has another budget or a budget under another tag, or `plans` is a file
-            that no such job has written. Another argument is none of what it may be.
-        BudgetError: at the end of a step that exceeded its budget although all of its activations were
-            offloaded or recomputed. That is the end of an optimizer's ``step`` where one has gradients, and
-            of ``backward`` otherwise; or ``spillway.step``, or the next entry, where that comes first.
+            that was not written by such a job. Another argument has an invalid value.
+        BudgetError: a step exceeded its budget although all of its activations were offloaded or recomputed,
+            or because no more host memory could be pinned. It is raised by the optimizer's ``step`` if a
+            ``torch.optim`` optimizer has gradients, otherwise by ``backward``; or by ``spillway.step`` or the
+            next entry, whichever comes first. The first optimizer step only warns.
     """
     import torch
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The emulated GPU: whether this process runs on it, and whether it computes anything.
 
-Both functions answer before CUDA starts and import no torch::
+Both functions work before CUDA starts, and do not import torch::
 
     from spillway import emulator
 

@@ -22,9 +22,11 @@ LIMITS = {
 
 @dataclass(frozen=True)
 class PlanPoint:
-    """One budget and the plan for it. Bytes; seconds from the first saved storage to the end of the backward
-    pass, predicted. ``bound`` is a lower bound of any plan's time, and ``limit`` the resource that sets
-    it."""
+    """One budget and its plan. Sizes are bytes.
+
+    Times are predicted seconds, from the first saved storage to the end of the backward pass. ``bound`` is a
+    lower bound of any plan's time. ``limit`` names the resource that sets it.
+    """
 
     budget: int
     peak: int

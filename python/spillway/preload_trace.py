@@ -45,7 +45,7 @@ class Call:
 
 @dataclass(frozen=True)
 class PreloadTrace:
-    """A trace that was read from a file. ``calls`` are in the order of time; ``complete`` says that the
+    """A trace that was read from a file. ``calls`` are in the order of time; ``complete`` is true if the
     program ended its recording, ``lost`` how many calls found no memory."""
 
     process: int
@@ -60,8 +60,9 @@ def is_preload_trace(path: str | os.PathLike[str]) -> bool:
 
 
 def read_preload_trace(path: str | os.PathLike[str]) -> PreloadTrace:
-    """Raises ValueError for a file that is not such a trace or is damaged. A trace that ends early, because
-    its program did, is read up to its last complete call."""
+    """Reads a trace from a file. A trace of a program that ended early is read up to its last complete call.
+
+    Raises ValueError for a file that is not such a trace or is damaged."""
     return _Reader(os.fspath(path), _read(path)).trace()
 
 

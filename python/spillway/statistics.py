@@ -209,7 +209,7 @@ def stats() -> Stats:
         ``text`` (str): the meaning, and what to do. ``bytes``: the peak; with "operator" the size of its
         allocation, with "model_state" the missing bytes. ``device``: the GPU.
     ``driver``
-        what Spillway has asked of the driver, over all devices: ``allocations`` of device memory,
+        Spillway's driver calls, over all devices: ``allocations`` of device memory,
         ``registrations`` of host memory, ``host_syncs`` (times the host waited for the device),
         ``lost_streams`` (of those: because a stream that had used memory was destroyed).
     ``pending_sources``
@@ -229,26 +229,28 @@ def stats() -> Stats:
         ``heap``
             now: ``allocated_bytes``, ``requested_bytes``, ``reserved_bytes`` (physical memory from the
             driver), ``evicted_bytes`` (allocated, but paused), ``cached_bytes`` (reserved, but free),
-            ``allocated_blocks``; peaks: ``allocated_peak_bytes``, ``reserved_peak_bytes``, and what was
-            on the host only when they were reached, ``offloaded_at_allocated_peak_bytes`` and
+            ``allocated_blocks``; peaks: ``allocated_peak_bytes``, ``reserved_peak_bytes``, and the bytes
+            that were offloaded at these peaks, ``offloaded_at_allocated_peak_bytes`` and
             ``offloaded_at_reserved_peak_bytes``; waste: ``rounding_bytes``, ``stranded_bytes`` (free, but
             in physical chunks that also hold allocated blocks), ``pending_bytes`` (free, but a copy still
             uses it); counters: ``allocations``, ``frees``, ``driver_allocations``, ``driver_releases``,
-            ``fence_waits``, ``out_of_memory``, ``bad_frees`` (of addresses that start no allocated block:
-            refused), ``over_budget`` (allocations that exceeded a budget, in a step or in an evaluation);
+            ``fence_waits``, ``out_of_memory``, ``bad_frees`` (rejected: no allocated block begins at the
+            address), ``over_budget`` (allocations that exceeded a budget, in a step or in an evaluation);
             with SPILLWAY_PLAN_REPLAY: ``replayed_allocations`` and ``replay_mismatches`` (steps).
         ``host``
             pinned memory: ``pinned_bytes``, ``pinned_peak_bytes``, ``in_slots_bytes``,
             ``in_slots_peak_bytes``, ``registrations``; of the pinned bytes: ``huge_bytes`` (in huge pages
-            that the machine keeps), ``advised_bytes`` (in transparent ones, as far as there were any),
-            ``on_node_bytes`` (asked for on ``node``, the device's NUMA node or -1); ``refused``: how often
-            memory was not pinned because of SPILLWAY_PINNED_LIMIT (``limit``), SPILLWAY_NODE_PINNED_LIMIT
-            (``node``), the machine or a control group (``machine``), or the driver (``driver``).
+            of the machine's pool), ``advised_bytes`` (in transparent huge pages, if available),
+            ``on_node_bytes`` (requested on ``node``, the device's NUMA node; -1: unknown); ``refused``: how
+            often memory was not pinned because of SPILLWAY_PINNED_LIMIT (``limit``),
+            SPILLWAY_NODE_PINNED_LIMIT (``node``), the machine or a control group (``machine``), or the driver
+            (``driver``).
         ``residency``
             since the beginning: ``stashed_bytes``, ``fetched_bytes``, ``stashes``, ``fetches``, ``dropped``
-            (never fetched); now: ``on_host_bytes``, ``offloaded_bytes`` (not on the device as well).
+            (host copies that were released without a fetch); now: ``on_host_bytes``, and of these
+            ``offloaded_bytes`` (not on the device).
         ``pauses``
-            what ``spillway.pause`` holds now: ``blocks``, ``paused_bytes``, ``on_host_bytes`` (with a copy);
+            paused now by ``spillway.pause``: ``blocks``, ``paused_bytes``, ``on_host_bytes`` (with a copy);
             since the beginning: ``copied_out_bytes``, ``copied_in_bytes``.
     """
     snapshot = glue().stats()

@@ -31,8 +31,8 @@ class Recording:
 
     ``lifetimes``: a record per storage, finished ones first: ``block`` (counts allocations), ``bytes``,
     ``tag``, ``stream``, ``pool``, and three moments, ``birth``, ``last_use`` and ``death`` (None while it
-    lives), each with ``event`` (its index among all events), ``time`` (nanoseconds) and ``step``. A use is
-    a save for, or an unpacking in, a backward pass, as regions of ``CPUOffload`` see them.
+    lives), each with ``event`` (its index among all events), ``time`` (nanoseconds) and ``step``. A region of
+    ``CPUOffload`` records a use when a tensor is saved for the backward pass, and when it is unpacked there.
     """
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class _Recorded(Scope, ContextDecorator):
 @dataclass(frozen=True)
 class Trace:
     """A trace that was read from a file. ``events`` are tuples of kind, time in nanoseconds, block, bytes,
-    tag (a place in ``tags``), stream and pool; what a kind does not have is 0. Kinds are "allocate",
+    tag (an index in ``tags``), stream and pool; what a kind does not have is 0. Kinds are "allocate",
     "free", "use", "retag" and "step"."""
 
     device: int
@@ -113,8 +113,9 @@ class Trace:
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:
-    """Raises ValueError for a file that is not a trace or is damaged. A trace that ends early, because its
-    program did, is read up to its end."""
+    """Read a trace from a file. A trace of a program that ended early is read up to its end.
+
+    Raises ValueError for a file that is not a trace or is damaged."""
     name = printable(os.fsdecode(path))
     try:
         check_regular(path, _MOST_BYTES)
@@ -126,7 +127,7 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
 
 
 def summary(trace: Trace) -> dict[str, Any]:
-    """A summary of a trace in values that JSON has."""
+    """A summary of a trace, as values for JSON."""
     bytes_of: dict[int, int] = {}
     tag_of: dict[int, int] = {}
     live = peak = 0
