@@ -105,13 +105,13 @@ struct Field {
 };
 
 /// The bytes described by arguments, computed by sizes.h.
-template <std::size_t... kPlaces>
+template <std::size_t... kIndices>
 struct Size {
   static constexpr bool kReads = true;
 
   template <typename Tuple>
   static std::uint64_t of(const Tuple& all) {
-    return sizes::bytes_of(std::get<kPlaces>(all)...);
+    return sizes::bytes_of(std::get<kIndices>(all)...);
   }
 };
 

@@ -67,10 +67,10 @@ using namespace arguments;  // NOLINT(google-build-using-namespace): the lists' 
   "movq %fs:8(%rax), %rax\n"                                    \
   "testq %rax, %rax\n"                                          \
   "je 1f\n"                                                     \
-  "movq spillway_next_functions+8*spillway_place(%rip), %r11\n" \
+  "movq spillway_next_functions+8*spillway_index(%rip), %r11\n" \
   "testq %r11, %r11\n"                                          \
   "je 1f\n"                                                     \
-  "addq $1, 16*spillway_place(%rax)\n"                          \
+  "addq $1, 16*spillway_index(%rax)\n"                          \
   "jmp *%r11\n"                                                 \
   "1:\n"
 
@@ -99,15 +99,15 @@ static_assert(sizeof(next_functions) == kEntries * 8);
   "\\symbol:\n" before                        \
   "jmp *spillway_wrapper_\\symbol(%rip)\n"    \
   ".size \\symbol, .-\\symbol\n"              \
-  ".set spillway_place, spillway_place + 1\n" \
+  ".set spillway_index, spillway_index + 1\n" \
   ".endm\n"
 
-// In one piece: spillway_place is the row's index in the lists.
+// In one piece: spillway_index is the row's index in the lists.
 #define SPILLWAY_DRIVER(symbol, base, version, kind, ...) SPILLWAY_HOW(kind) #symbol "\n"
 #define SPILLWAY_RUNTIME(symbol, ...) "spillway_export " #symbol "\n"
 __asm__(
     ".pushsection .text\n"
-    ".set spillway_place, 0\n" SPILLWAY_EXPORT_MACRO(spillway_export, "")
+    ".set spillway_index, 0\n" SPILLWAY_EXPORT_MACRO(spillway_export, "")
         SPILLWAY_EXPORT_MACRO(spillway_export_quick, SPILLWAY_QUICK)
 #include "interpose/functions.inc"
             ".purgem spillway_export\n"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interpose/heap_library.h"
 
-#include "interpose/place.h"
+#include "interpose/own_path.h"
 #include "interpose/wrapper.h"
 
 #include <dlfcn.h>

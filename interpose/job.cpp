@@ -5,7 +5,7 @@
 #include "allocator/base/settings.h"
 #include "interpose/mode.h"
 #include "interpose/next.h"
-#include "interpose/place.h"
+#include "interpose/own_path.h"
 #include "interpose/ranges.h"
 
 #include <dlfcn.h>

@@ -5,7 +5,7 @@
 #include "allocator/base/log.h"
 #include "hooks/nvtx.h"
 #include "interpose/next.h"
-#include "interpose/place.h"
+#include "interpose/own_path.h"
 
 #include <cstdlib>
 

@@ -5,7 +5,7 @@
 #include "interpose/counters.h"
 #include "interpose/job.h"
 #include "interpose/mode.h"
-#include "interpose/place.h"
+#include "interpose/own_path.h"
 #include "interpose/ranges.h"
 #include "interpose/substitution.h"
 #include "interpose/trace.h"

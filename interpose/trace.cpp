@@ -227,9 +227,9 @@ void trace_forget() {
 
 Event* trace_flush_ring(ThreadCounters& counters) {
   drain(counters);
-  Event* place = counters.ring.next();
-  if (place == nullptr) counters.ring.lose();
-  return place;
+  Event* event = counters.ring.next();
+  if (event == nullptr) counters.ring.lose();
+  return event;
 }
 
 void trace_thread_ends(ThreadCounters& counters) {

@@ -11,8 +11,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
 # Where everything goes that is built, and in it the interpreter that scripts/bootstrap chose, one line.
-place=build
-python_path_file=$place/python-path
+build_root=build
+python_path_file=$build_root/python-path
 
 say() { printf '%s: %s (%d s)\n' "$self" "$*" "$SECONDS"; }
 
@@ -50,8 +50,8 @@ take_torch() {
     [[ $(printf '%s\n' "$oldest" "$1" "$newest.999" | sort -V | sed -n 2p) != "$1" ]]; then
     bad_usage "--torch $1: expected a version from $oldest.0 to $newest, with all three parts"
   fi
-  place=build/torch-$1
-  python_path_file=$place/python-path
+  build_root=build/torch-$1
+  python_path_file=$build_root/python-path
   # shellcheck disable=SC2034 # the scripts read it
   with_torch=(--torch "$1")
 }

@@ -40,9 +40,9 @@ py::dict without_lock(Operation operation) {
 }
 
 /// A tag, verbatim, and a pool on this thread; must end on the thread that created it.
-class Place {
+class TagPoolScope {
  public:
-  Place(const std::string& tag, std::uint64_t pool) {
+  TagPoolScope(const std::string& tag, std::uint64_t pool) {
     if (!tag.empty()) raise(check_tag_name(tag));
     tag_ = std::make_unique<TagScope>(intern_tag(tag));
     pool_ = std::make_unique<PoolScope>(PoolId{pool});
@@ -101,11 +101,11 @@ void bind_pause(py::module_& module) {
   });
   module.def("host_copy", &host_copy);
   module.def("new_pool", [] { return static_cast<std::uint64_t>(new_pool()); });
-  // Whether this thread is in a Place with a pool.
+  // Whether this thread is in a TagPoolScope with a pool.
   module.def("in_pool", [] { return current_pool() != PoolId::kShared; });
-  py::class_<Place>(module, "Place")
+  py::class_<TagPoolScope>(module, "TagPoolScope")
       .def(py::init<const std::string&, std::uint64_t>())
-      .def("end", &Place::end);
+      .def("end", &TagPoolScope::end);
 }
 
 }  // namespace spillway

@@ -49,7 +49,7 @@ class MemoryObserver {
   ~MemoryObserver() = default;
 };
 
-/// The one place where events of memory are reported. While nothing is subscribed, on() is one
+/// All events of memory are reported through this. While nothing is subscribed, on() is one
 /// relaxed load; the other functions need not be called then.
 /// Threads: safe.
 class MemoryEvents {

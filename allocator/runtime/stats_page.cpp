@@ -71,9 +71,9 @@ void StatsPage::write_sequence() {
   write_at(offsetof(StatsPageLayout, sequence), &sequence_, sizeof sequence_);
 }
 
-void StatsPage::write_at(std::size_t place, const void* bytes, std::size_t size) {
+void StatsPage::write_at(std::size_t offset, const void* bytes, std::size_t size) {
   // A page that cannot be written is stale; the job does not depend on it.
-  while (::pwrite(file_.number(), bytes, size, static_cast<off_t>(place)) < 0 && errno == EINTR) {
+  while (::pwrite(file_.number(), bytes, size, static_cast<off_t>(offset)) < 0 && errno == EINTR) {
   }
 }
 

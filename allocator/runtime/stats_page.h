@@ -90,7 +90,7 @@ class StatsPage {
 
  private:
   void write_sequence();
-  void write_at(std::size_t place, const void* bytes, std::size_t size);
+  void write_at(std::size_t offset, const void* bytes, std::size_t size);
 
   std::string path_;
   File file_;  // not mapped: a write to a truncated mapping would end the process

@@ -239,15 +239,15 @@ Result<HostSlot> HostArena::take(Bytes size) {
   }
   const Bytes room = rounded(size);
   const Lock lock(state_->mutex);
-  auto place = state_->free.take(room);
-  if (!place) {
+  auto range = state_->free.take(room);
+  if (!range) {
     SPILLWAY_RETURN_IF_ERROR(state_->grow(room));
-    place = state_->free.take(room);
+    range = state_->free.take(room);
   }
-  SPILLWAY_CHECK(place.has_value());
+  SPILLWAY_CHECK(range.has_value());
   state_->out += room;
   state_->peak = std::max(state_->peak, state_->out);
-  return HostSlot{place->at, size, std::move(place->fences)};
+  return HostSlot{range->at, size, std::move(range->fences)};
 }
 
 void HostArena::give(HostSlot slot, driver::Fence last) {

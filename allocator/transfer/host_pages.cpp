@@ -179,14 +179,15 @@ int host_node_of(const driver::Device& device, const std::string& sysfs) {
   }
   int domain = 0;
   int bus = 0;
-  int place = 0;
+  int pci_device = 0;
   if (api.DeviceGetAttribute(&domain, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, ordinal) != CUDA_SUCCESS ||
       api.DeviceGetAttribute(&bus, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID, ordinal) != CUDA_SUCCESS ||
-      api.DeviceGetAttribute(&place, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, ordinal) != CUDA_SUCCESS) {
+      api.DeviceGetAttribute(&pci_device, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID, ordinal) !=
+          CUDA_SUCCESS) {
     return kNoNode;
   }
   char name[32];
-  std::snprintf(name, sizeof name, "%04x:%02x:%02x.0", domain, bus, place);
+  std::snprintf(name, sizeof name, "%04x:%02x:%02x.0", domain, bus, pci_device);
   return node_in(sysfs + "/bus/pci/devices/" + name + "/numa_node");
 }
 

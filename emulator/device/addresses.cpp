@@ -22,7 +22,7 @@ struct Arena {
 
 constinit std::array<Arena, 4096> arenas{};
 constinit std::atomic<std::size_t> arena_count{0};
-constinit std::uintptr_t next_place = kFirst;
+constinit std::uintptr_t next_arena = kFirst;
 
 /// False if there is no memory to record it.
 bool remember(Range range) {
@@ -39,15 +39,15 @@ bool remember(Range range) {
   return true;
 }
 
-std::optional<Range> map_at_next_place(std::size_t bytes) {
-  void* const wanted = reinterpret_cast<void*>(next_place);
+std::optional<Range> map_at_next_arena(std::size_t bytes) {
+  void* const wanted = reinterpret_cast<void*>(next_arena);
   void* got = mmap(wanted, bytes, PROT_NONE, kNothing | MAP_FIXED_NOREPLACE, -1, 0);
   if (got == MAP_FAILED) return std::nullopt;
   if (got != wanted) {
     munmap(got, bytes);
     return std::nullopt;
   }
-  next_place += bytes;
+  next_arena += bytes;
   return Range::of(got, bytes);
 }
 
@@ -106,7 +106,7 @@ void Addresses::give(Range range) {
 bool Addresses::grow(std::size_t bytes) {
   for (std::size_t size = std::max(step_, bytes);; size = std::max(bytes, size / 2)) {
     const std::size_t whole = size / kGranularity * kGranularity;
-    auto arena = map_at_next_place(whole);
+    auto arena = map_at_next_arena(whole);
     if (!arena) arena = map_anywhere(whole);
     if (arena) {
       if (!remember(*arena)) {

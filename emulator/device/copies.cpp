@@ -11,23 +11,23 @@
 namespace spillway::emulator {
 namespace {
 
-enum class Place { kDevice, kLocked, kPageable, kNowhere };
+enum class MemoryKind { kDevice, kPinned, kPageable, kInvalid };
 
 /// One end of a copy: its bytes, and the kind of memory when it was queued.
 struct End {
   Rows rows;
   Range range;
-  Place place;
+  MemoryKind kind;
   bool write;
 };
 
-Place place_of(const Machine& machine, Range range, bool write) {
-  if (machine.allocations.holding(range) != nullptr) return Place::kDevice;
-  if (machine.virtual_memory.device_of(range, write)) return Place::kDevice;
-  if (machine.host.holds(range)) return Place::kLocked;
+MemoryKind kind_of(const Machine& machine, Range range, bool write) {
+  if (machine.allocations.holding(range) != nullptr) return MemoryKind::kDevice;
+  if (machine.virtual_memory.device_of(range, write)) return MemoryKind::kDevice;
+  if (machine.host.holds(range)) return MemoryKind::kPinned;
   const bool leaves = machine.allocations.overlaps(range) ||
                       machine.virtual_memory.overlaps(range) || machine.host.overlaps(range);
-  return leaves || range.begin == 0 ? Place::kNowhere : Place::kPageable;
+  return leaves || range.begin == 0 ? MemoryKind::kInvalid : MemoryKind::kPageable;
 }
 
 std::optional<End> end_of(const Machine& machine, Rows rows, bool write) {
@@ -38,9 +38,9 @@ std::optional<End> end_of(const Machine& machine, Rows rows, bool write) {
   }
   const auto range = Range::of(rows.at, extent);
   if (!range) return std::nullopt;
-  const Place place = place_of(machine, *range, write);
-  if (place == Place::kNowhere) return std::nullopt;
-  return End{rows, *range, place, write};
+  const MemoryKind kind = kind_of(machine, *range, write);
+  if (kind == MemoryKind::kInvalid) return std::nullopt;
+  return End{rows, *range, kind, write};
 }
 
 /// Whether this process may read (or write) every byte, by its list of mappings.
@@ -69,9 +69,9 @@ bool is_mapped(Range range, bool write) {
 /// When the operation runs, its memory must still exist, as on a GPU. Pageable memory does until
 /// the call that waits for the copy returns; but a graph is launched later.
 bool still_there(Machine& machine, const End& end, const char* name, bool in_graph) {
-  if (end.place == Place::kPageable) {
+  if (end.kind == MemoryKind::kPageable) {
     if (!in_graph || is_mapped(end.range, end.write)) return true;
-  } else if (place_of(machine, end.range, end.write) == end.place) {
+  } else if (kind_of(machine, end.range, end.write) == end.kind) {
     return true;
   }
   machine.sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
@@ -85,15 +85,15 @@ bool still_there(Machine& machine, const End& end, const char* name, bool in_gra
 }
 
 const char* copy_name(const End& to, const End& from) {
-  const bool to_device = to.place == Place::kDevice;
-  const bool from_device = from.place == Place::kDevice;
+  const bool to_device = to.kind == MemoryKind::kDevice;
+  const bool from_device = from.kind == MemoryKind::kDevice;
   if (from_device) return to_device ? "memcpy device to device" : "memcpy device to host";
   return to_device ? "memcpy host to device" : "memcpy host to host";
 }
 
 /// Pageable memory is excluded: the host cannot use it before the call has returned.
 void add_accesses(std::vector<Access>& accesses, const End& end, const char* name) {
-  if (end.place == Place::kPageable) return;
+  if (end.kind == MemoryKind::kPageable) return;
   const Strided::Axis rows{end.rows.height, end.rows.pitch};
   const auto bytes = Strided::of(end.rows.at, end.rows.width, 1, &rows);
   if (bytes) accesses.push_back({*bytes, end.write, name});
@@ -133,12 +133,12 @@ struct Ends {
 
   /// Whether the host waits for it, even if the call does not block.
   [[nodiscard]] bool always_waits() const {
-    const bool pageable = to.place == Place::kPageable || from.place == Place::kPageable;
-    return pageable || (to.place != Place::kDevice && from.place != Place::kDevice);
+    const bool pageable = to.kind == MemoryKind::kPageable || from.kind == MemoryKind::kPageable;
+    return pageable || (to.kind != MemoryKind::kDevice && from.kind != MemoryKind::kDevice);
   }
 
   [[nodiscard]] bool on_device() const {
-    return to.place == Place::kDevice && from.place == Place::kDevice;
+    return to.kind == MemoryKind::kDevice && from.kind == MemoryKind::kDevice;
   }
 };
 
@@ -166,13 +166,13 @@ bool has_values(const Machine& machine, const Rows& rows) {
 }
 
 bool has_values(const Machine& machine, const Ends& ends) {
-  const bool on_host = ends.to.place != Place::kDevice && ends.from.place != Place::kDevice;
+  const bool on_host = ends.to.kind != MemoryKind::kDevice && ends.from.kind != MemoryKind::kDevice;
   return on_host || has_values(machine, ends.to.rows);
 }
 
 void count_bytes(const Ends& ends) {
-  const bool to_device = ends.to.place == Place::kDevice;
-  if (to_device == (ends.from.place == Place::kDevice)) return;
+  const bool to_device = ends.to.kind == MemoryKind::kDevice;
+  if (to_device == (ends.from.kind == MemoryKind::kDevice)) return;
   (to_device ? bytes_to_device() : bytes_to_host()).add(bytes_of(ends));
 }
 
@@ -183,10 +183,11 @@ Cost cost_of(const Machine& machine, const Ends& ends) {
                ? Cost{Cost::Kind::kMemory, 2 * bytes}  // read and written
                : Cost{Cost::Kind::kBetweenDevices, bytes};
   }
-  const bool pageable = ends.to.place == Place::kPageable || ends.from.place == Place::kPageable;
+  const bool pageable =
+      ends.to.kind == MemoryKind::kPageable || ends.from.kind == MemoryKind::kPageable;
   const double least = pageable ? static_cast<double>(bytes) / machine.clock.rates().pageable : 0;
-  if (ends.to.place == Place::kDevice) return {Cost::Kind::kHostToDevice, bytes, least};
-  if (ends.from.place == Place::kDevice) return {Cost::Kind::kDeviceToHost, bytes, least};
+  if (ends.to.kind == MemoryKind::kDevice) return {Cost::Kind::kHostToDevice, bytes, least};
+  if (ends.from.kind == MemoryKind::kDevice) return {Cost::Kind::kDeviceToHost, bytes, least};
   return {Cost::Kind::kOnHost, bytes};
 }
 
@@ -246,7 +247,7 @@ CUresult fill(Machine& machine, Stream& stream, Rows rows, Pattern pattern, Host
     return CUDA_ERROR_INVALID_VALUE;
   }
   const auto target = end_of(machine, rows, true);
-  if (!target || target->place == Place::kPageable) return CUDA_ERROR_INVALID_VALUE;
+  if (!target || target->kind == MemoryKind::kPageable) return CUDA_ERROR_INVALID_VALUE;
   Operation operation;
   operation.kind = CU_GRAPH_NODE_TYPE_MEMSET;
   operation.name = "memset";
@@ -260,7 +261,7 @@ CUresult fill(Machine& machine, Stream& stream, Rows rows, Pattern pattern, Host
   machine.streams.submit(stream, std::move(operation));
   // A blocking fill of device memory does not wait either (CUDA's rules on synchronous calls).
   wait_if_blocking(
-      machine, stream, wait == HostWait::kAsBlocking && target->place == Place::kLocked);
+      machine, stream, wait == HostWait::kAsBlocking && target->kind == MemoryKind::kPinned);
   return machine.sticky.load();
 }
 

@@ -24,7 +24,7 @@ constexpr std::uint64_t kMagic = 0x7961'776c'6c69'7073;
 constexpr std::uint64_t kTicketRoom = 64;
 
 /// The file offset of the ticket of memory at `offset`.
-off_t place_of_ticket(std::uint64_t offset) {
+off_t file_offset_of(std::uint64_t offset) {
   return MemoryFile::kNotes + static_cast<off_t>((1 + offset / kGranularity) * kTicketRoom);
 }
 
@@ -129,15 +129,15 @@ std::optional<Ticket> ticket_in(int file) {
   Ticket ticket{};
   const off_t offset = lseek(file, 0, SEEK_CUR);
   if (offset < 0 || offset >= MemoryFile::kNotes) return std::nullopt;
-  const off_t place = place_of_ticket(static_cast<std::uint64_t>(offset));
-  if (!read_at(file, place, &ticket, sizeof ticket)) return std::nullopt;
+  const off_t at = file_offset_of(static_cast<std::uint64_t>(offset));
+  if (!read_at(file, at, &ticket, sizeof ticket)) return std::nullopt;
   const bool good = ticket.kind == Ticket::Kind::kMapped &&
                     ticket.offset == static_cast<std::uint64_t>(offset) && is_genuine(ticket, file);
   return good ? std::optional(ticket) : std::nullopt;
 }
 
 std::optional<File> leave_in_file(MemoryFile& file, const Ticket& ticket) {
-  if (!write_at(file.descriptor(), place_of_ticket(ticket.offset), &ticket, sizeof ticket)) {
+  if (!write_at(file.descriptor(), file_offset_of(ticket.offset), &ticket, sizeof ticket)) {
     return std::nullopt;
   }
   File opened(open_again("self", file.descriptor()));

@@ -22,7 +22,7 @@ CUresult with_pool(CUmemoryPool handle, Body&& body) {
   });
 }
 
-/// `body(Machine&)` with a known device and a place for a pool's handle.
+/// `body(Machine&)` with a known device; writes the pool's handle to `pool`.
 template <Literal kName, typename Body>
 CUresult pool_of(CUmemoryPool* pool, CUdevice device, Body&& body) {
   return call<kName>([&](Machine& machine) {

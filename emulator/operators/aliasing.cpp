@@ -139,10 +139,10 @@ bool Aliases::allocate() {
 void Aliases::fill(c10::function_ref<void(const void* at, size_t bytes)> written) {
   for (Fresh& fresh : fresh_) {
     const size_t bytes = fresh.host.nbytes();
-    fresh.place = {fresh.memory.get(), bytes};
-    if (bytes != 0 && !shadows_) std::memcpy(fresh.place.at, address(fresh.host), bytes);
-    if (bytes != 0 && shadows_) shadows_->put(fresh.place.at, fresh.host);
-    if (bytes != 0) written(fresh.place.at, bytes);
+    fresh.target = {fresh.memory.get(), bytes};
+    if (bytes != 0 && !shadows_) std::memcpy(fresh.target.at, address(fresh.host), bytes);
+    if (bytes != 0 && shadows_) shadows_->put(fresh.target.at, fresh.host);
+    if (bytes != 0) written(fresh.target.at, bytes);
     if (fresh.resized) {
       auto* own = fresh.resized.unsafeGetStorageImpl();
       own->set_data_ptr_noswap(std::move(fresh.memory));
@@ -174,34 +174,34 @@ void Aliases::write_back(const Argument& argument) const {
   }
 }
 
-std::vector<Place> Aliases::places() const {
-  std::vector<Place> all;
+std::vector<ResultMemory> Aliases::result_memory() const {
+  std::vector<ResultMemory> all;
   for (const Fresh& fresh : fresh_) {
-    if (!fresh.resized) all.push_back(fresh.place);
+    if (!fresh.resized) all.push_back(fresh.target);
   }
   return all;
 }
 
-void Aliases::fill_again(c10::ArrayRef<Place> places) const {
-  TORCH_CHECK(places.size() == fresh_.size(),
+void Aliases::fill_again(c10::ArrayRef<ResultMemory> targets) const {
+  TORCH_CHECK(targets.size() == fresh_.size(),
               name_,
               " returned ",
               fresh_.size(),
               " tensors in a replay, and ",
-              places.size(),
+              targets.size(),
               " when it was captured. Run it outside of the capture.");
-  for (size_t i = 0; i < places.size(); ++i) {
-    TORCH_CHECK(places[i].bytes == fresh_[i].host.nbytes(),
+  for (size_t i = 0; i < targets.size(); ++i) {
+    TORCH_CHECK(targets[i].bytes == fresh_[i].host.nbytes(),
                 name_,
                 " returned ",
                 fresh_[i].host.nbytes(),
                 " bytes in a replay, and ",
-                places[i].bytes,
+                targets[i].bytes,
                 " when it was captured. Run it outside of the capture.");
   }
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (places[i].bytes != 0) {
-      std::memcpy(places[i].at, address(fresh_[i].host), places[i].bytes);
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (targets[i].bytes != 0) {
+      std::memcpy(targets[i].at, address(fresh_[i].host), targets[i].bytes);
     }
   }
 }

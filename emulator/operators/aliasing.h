@@ -11,7 +11,7 @@
 namespace spillway::operators {
 
 /// The memory of a result.
-struct Place {
+struct ResultMemory {
   void* at;
   size_t bytes;
 };
@@ -61,12 +61,12 @@ class Aliases {
   /// Copies the bytes; calls `written` for each new range.
   void fill(c10::function_ref<void(const void* at, size_t bytes)> written);
 
-  /// Copies the collected bytes to the places of another run of the same call.
+  /// Copies the collected bytes to the result memory of another run of the same call.
   ///
   /// Errors: raises if their number or sizes differ; nothing is copied then.
-  void fill_again(c10::ArrayRef<Place> places) const;
+  void fill_again(c10::ArrayRef<ResultMemory> targets) const;
   /// The destinations of `fill`, without resized arguments.
-  [[nodiscard]] std::vector<Place> places() const;
+  [[nodiscard]] std::vector<ResultMemory> result_memory() const;
 
   /// The result for the caller: a returned argument is that argument, a view of one keeps its
   /// storage.
@@ -77,7 +77,7 @@ class Aliases {
     c10::Storage host;
     c10::Storage resized;  // the argument's own storage, if it was resized
     at::DataPtr memory;
-    Place place{nullptr, 0};
+    ResultMemory target{nullptr, 0};
   };
 
   struct Argument {

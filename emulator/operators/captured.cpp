@@ -48,7 +48,7 @@ class Borrowing {
 CapturedCall::CapturedCall(const EmulatedKernel& kernel,
                            const c10::OperatorHandle& op,
                            c10::ArrayRef<c10::IValue> arguments,
-                           std::vector<Place> results,
+                           std::vector<ResultMemory> results,
                            Draws::Record draws)
     : kernel_(kernel), op_(op), results_(std::move(results)), draws_(std::move(draws)) {
   Borrowing borrow;

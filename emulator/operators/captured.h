@@ -19,7 +19,7 @@ class CapturedCall {
   CapturedCall(const EmulatedKernel& kernel,
                const c10::OperatorHandle& op,
                c10::ArrayRef<c10::IValue> arguments,
-               std::vector<Place> results,
+               std::vector<ResultMemory> results,
                Draws::Record draws);
 
   /// Appends the call to the capture of `stream`; the graph owns it from then on.
@@ -36,7 +36,7 @@ class CapturedCall {
   const EmulatedKernel& kernel_;
   c10::OperatorHandle op_;
   c10::Stack arguments_;
-  std::vector<Place> results_;
+  std::vector<ResultMemory> results_;
   Draws::Record draws_;
 };
 

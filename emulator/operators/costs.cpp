@@ -54,14 +54,14 @@ double rows_of_scores(const at::Tensor& query,
   return 2. * pairs * width * (causal ? 0.5 : 1.);
 }
 
-/// Where a filter is put, all of its weights are multiplied and added: at every place of the
-/// output, of a transposed convolution at every place of the input.
+/// Where a filter is put, all of its weights are multiplied and added: at every position of the
+/// output, of a transposed convolution at every position of the input.
 double filters(const at::Tensor& input,
                const at::Tensor& output,
                const at::Tensor& weight,
                bool transposed) {
-  const at::Tensor& places = transposed ? input : output;
-  const double count = static_cast<double>(places.size(0)) * product(places.sizes().slice(2));
+  const at::Tensor& positions = transposed ? input : output;
+  const double count = static_cast<double>(positions.size(0)) * product(positions.sizes().slice(2));
   return 2. * count * static_cast<double>(weight.numel());
 }
 

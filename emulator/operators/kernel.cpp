@@ -201,7 +201,7 @@ void EmulatedKernel::capture(const Call& call, c10::Stack& results) const {
   const at::AutoDispatchBelowADInplaceOrView below;
   // After `fill`: a resized argument is replayed with its new size.
   CapturedCall::add(std::make_unique<CapturedCall>(
-                        *this, call.op, call.arguments, aliases.places(), draws.record()),
+                        *this, call.op, call.arguments, aliases.result_memory(), draws.record()),
                     call.stream,
                     accesses);
 }

@@ -39,13 +39,13 @@ struct Outer final : at::ObserverContext {
   State before = state;
 };
 
-/// Places of forward operators, for their backward nodes: the newest ones, by thread and sequence
-/// number. A collision only causes a wrong line in a report's text.
-std::array<std::atomic<const char*>, 1U << 16U> forward_places;
+/// Program locations of forward operators, for their backward nodes: the newest ones, by thread and
+/// sequence number. A collision only causes a wrong line in a report's text.
+std::array<std::atomic<const char*>, 1U << 16U> forward_locations;
 
 std::atomic<const char*>& forward_slot(uint64_t thread, int64_t sequence) {
   const uint64_t mixed = static_cast<uint64_t>(sequence) + thread * 7919;
-  return forward_places[mixed % forward_places.size()];
+  return forward_locations[mixed % forward_locations.size()];
 }
 
 void set_location(const char* location) {

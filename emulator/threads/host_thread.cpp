@@ -15,14 +15,14 @@
 namespace spillway::emulator {
 namespace {
 
-constexpr std::size_t kPlaces = 512;
+constexpr std::size_t kSyncClocks = 512;
 
-struct Place {
+struct SyncClock {
   SpinLock lock;
   VectorClock clock;
 };
 
-constinit std::atomic<std::array<Place, kPlaces>*> places{nullptr};
+constinit std::atomic<std::array<SyncClock, kSyncClocks>*> sync_clocks{nullptr};
 constinit std::atomic<bool> following{false};
 constinit std::atomic<std::uintptr_t> ignored_begin{0};
 constinit std::atomic<std::uintptr_t> ignored_end{0};
@@ -36,10 +36,10 @@ constinit thread_local HostThread* current __attribute__((tls_model("initial-exe
 // A signal handler that posts a semaphore within this code must not wait for its own thread.
 constinit thread_local bool busy __attribute__((tls_model("initial-exec"))) = false;
 
-Place& place_of(const void* object) {
+SyncClock& clock_of(const void* object) {
   constexpr std::uint64_t kMixer = 0x9E3779B97F4A7C15;
   const auto mixed = (reinterpret_cast<std::uintptr_t>(object) >> 3U) * kMixer;
-  return (*places.load(std::memory_order_relaxed))[mixed >> 55U];
+  return (*sync_clocks.load(std::memory_order_relaxed))[mixed >> 55U];
 }
 
 bool counts(const void* object) {
@@ -122,16 +122,16 @@ void on_thread_end(void* value) {
 void before_fork() {
   lock_actors();
   free_lock.lock();
-  if (auto* all = places.load()) {
-    for (Place& place : *all)
-      place.lock.lock();
+  if (auto* all = sync_clocks.load()) {
+    for (SyncClock& entry : *all)
+      entry.lock.lock();
   }
 }
 
 void after_fork() {
-  if (auto* all = places.load()) {
-    for (Place& place : *all)
-      place.lock.unlock();
+  if (auto* all = sync_clocks.load()) {
+    for (SyncClock& entry : *all)
+      entry.lock.unlock();
   }
   free_lock.unlock();
   unlock_actors();
@@ -156,10 +156,10 @@ bool follows_threads() {
 
 void follow_threads() {
   static const bool once = [] {
-    auto* made = new std::array<Place, kPlaces>;
-    for (Place& place : *made)
-      place.clock.reserve_all();
-    places.store(made);
+    auto* made = new std::array<SyncClock, kSyncClocks>;
+    for (SyncClock& entry : *made)
+      entry.clock.reserve_all();
+    sync_clocks.store(made);
     pthread_key_create(&at_thread_end, on_thread_end);
     become(make_thread(nullptr));
     following.store(true);
@@ -194,9 +194,9 @@ void release_at(const void* object) {
   if (current->is_stream && is_interpreter_lock(object)) return;
   busy = true;
   {
-    Place& place = place_of(object);
-    const SpinGuard guard(place.lock);
-    place.clock.join(current->clock);
+    SyncClock& entry = clock_of(object);
+    const SpinGuard guard(entry.lock);
+    entry.clock.join(current->clock);
   }
   busy = false;
 }
@@ -206,9 +206,9 @@ void acquire_at(const void* object) {
   if (current->is_stream && is_interpreter_lock(object)) return;
   busy = true;
   {
-    Place& place = place_of(object);
-    const SpinGuard guard(place.lock);
-    current->clock.join(place.clock);
+    SyncClock& entry = clock_of(object);
+    const SpinGuard guard(entry.lock);
+    current->clock.join(entry.clock);
   }
   busy = false;
 }

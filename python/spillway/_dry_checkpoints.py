@@ -47,10 +47,10 @@ def patch(module: ModuleType) -> None:
     class safe_open(metaclass=Opening):
         pass
 
-    for place in [module, sys.modules.get("safetensors.torch"), sys.modules["__main__"]]:
-        for name, value in list(vars(place).items()) if place else ():
+    for scope in [module, sys.modules.get("safetensors.torch"), sys.modules["__main__"]]:
+        for name, value in list(vars(scope).items()) if scope else ():
             if value is original:
-                setattr(place, name, safe_open)
+                setattr(scope, name, safe_open)
 
 
 def _whole(path: Path) -> tuple[bytes, int] | None:

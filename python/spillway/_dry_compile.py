@@ -101,8 +101,8 @@ class Kernel(torch.nn.Module):
         roots = list(dict.fromkeys(root for root in map(_root, results) if root not in inputs))
         self.made = [(*_layout(root), root.meta["val"].device, _value(root)) for root in roots]
         # For each result: the input or the new tensor that it lies in, and where.
-        places = {node: at for at, node in enumerate([*inputs, *roots])}
-        self.results = [(places[_root(node)], *_layout(node)[:2], _offset(node)) for node in results]
+        indices = {node: at for at, node in enumerate([*inputs, *roots])}
+        self.results = [(indices[_root(node)], *_layout(node)[:2], _offset(node)) for node in results]
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
         """No call of a module of the program: global hooks do not see it."""
@@ -159,12 +159,12 @@ def _is_plain(module: fx.GraphModule) -> bool:
 
 
 def _ordered(module: fx.GraphModule, before: dict[str, int]) -> None:
-    """Every node at the place of its last part: what is fused must not begin, and allocate, too early."""
+    """Every node at the position of its last part: what is fused must not begin, and allocate, too early."""
     graph = module.graph
     nodes = list(graph.nodes)
     waiting = {node: len(node.all_input_nodes) for node in nodes}
-    place = {node: (before.get(node.name, node.meta.get("last", -1)), at) for at, node in enumerate(nodes)}
-    ready = [(place[node], node) for node in nodes if waiting[node] == 0]
+    position = {node: (before.get(node.name, node.meta.get("last", -1)), at) for at, node in enumerate(nodes)}
+    ready = [(position[node], node) for node in nodes if waiting[node] == 0]
     heapq.heapify(ready)
     last = graph._root
     while ready:
@@ -174,7 +174,7 @@ def _ordered(module: fx.GraphModule, before: dict[str, int]) -> None:
         for user in node.users:
             waiting[user] -= 1
             if waiting[user] == 0:
-                heapq.heappush(ready, (place[user], user))
+                heapq.heappush(ready, (position[user], user))
     graph.lint()
 
 

@@ -30,9 +30,9 @@ def parts_of(model: Any, num_slices: int) -> list[nn.Module]:
     if not isinstance(model, (list, tuple, nn.ModuleList)):
         raise TypeError(f"model must be an nn.Sequential or a list of modules, not {type(model).__name__}")
     _check_that_there_are_some(model)
-    for place, part in enumerate(model):
+    for index, part in enumerate(model):
         if not isinstance(part, nn.Module):
-            raise TypeError(f"model[{place}] must be an nn.Module, not {type(part).__name__}")
+            raise TypeError(f"model[{index}] must be an nn.Module, not {type(part).__name__}")
     integer("num_slices", num_slices, 1)  # it has its parts already
     return list(model)
 
@@ -102,20 +102,20 @@ def cuda_device(device: Any) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device() if asked.index is None else asked.index)
 
 
-def directory_of(place: torch.device | str | os.PathLike[str]) -> str:
-    """The directory that `place` names; empty for the CPU. Names of devices are devices, not directories."""
-    wrong = f"offload_device must be the CPU or a directory, not {place!r}"
-    if isinstance(place, (torch.device, str)):
+def directory_of(target: torch.device | str | os.PathLike[str]) -> str:
+    """The directory that `target` names; empty for the CPU. Names of devices are devices, not directories."""
+    wrong = f"offload_device must be the CPU or a directory, not {target!r}"
+    if isinstance(target, (torch.device, str)):
         try:
-            if torch.device(place).type == "cpu":
+            if torch.device(target).type == "cpu":
                 return ""
             raise ValueError(wrong)
         except RuntimeError:
             pass
-    elif not isinstance(place, os.PathLike):
+    elif not isinstance(target, os.PathLike):
         raise TypeError(wrong)
-    assert not isinstance(place, torch.device)  # returned or refused above
-    directory = os.fsdecode(place)
+    assert not isinstance(target, torch.device)  # returned or refused above
+    directory = os.fsdecode(target)
     if not os.path.isdir(directory):
         raise ValueError(wrong)
     return directory

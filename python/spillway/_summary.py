@@ -148,7 +148,7 @@ def summary(device: Any = None) -> str:
     waste = None if None in wastes else sum(wastes)
     sizes = (total["allocated"], total["cached"], total["paused"], waste, total["peak"])
     rows.append(("total", *(_size(size) for size in sizes)))
-    widths = [max(len(row[place]) for row in [header, *rows]) for place in range(len(header))]
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     for row in [header, *rows]:
         cells = [row[0].ljust(widths[0])]
         cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]

@@ -155,8 +155,8 @@ def run(kernel: Any, name: str, arguments: Mapping[str, Any], grid: tuple[int, i
             given = {key: value if key in constants else _given(value) for key, value in arguments.items()}
             builder = interpreter.interpreter_builder
             builder.set_grid_dim(*grid)
-            for place in np.ndindex(*grid):
-                builder.set_grid_idx(*place)
+            for position in np.ndindex(*grid):
+                builder.set_grid_idx(*position)
                 function(**given)
         except Exception as error:
             raise NotImplementedError(

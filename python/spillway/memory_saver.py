@@ -48,14 +48,14 @@ def _checked(tag: str) -> str:
     return tag
 
 
-class _Place(Scope, ContextDecorator):
+class _TagPoolScope(Scope, ContextDecorator):
     """Allocations of this thread inside it have this tag and pool."""
 
     def __init__(self, tag: str, pool: int) -> None:
         self._tag, self._pool = tag, pool
 
     def _opening(self) -> Opening:
-        return functools.partial(glue().Place, self._tag, self._pool), glue().Place.end
+        return functools.partial(glue().TagPoolScope, self._tag, self._pool), glue().TagPoolScope.end
 
 
 class TorchMemorySaver:
@@ -75,7 +75,7 @@ class TorchMemorySaver:
         """
         flag("enable_cpu_backup", enable_cpu_backup)
         path = f"{_ROOTS[enable_cpu_backup]}/{_checked(tag)}"
-        return _Place(path, self._pool(path))
+        return _TagPoolScope(path, self._pool(path))
 
     @contextlib.contextmanager
     def cuda_graph(
@@ -105,7 +105,7 @@ class TorchMemorySaver:
             raise RuntimeError(
                 "disable() was called outside of a region() on this thread. Call it inside one."
             )
-        return _Place("", 0)
+        return _TagPoolScope("", 0)
 
     def pause(self, tag: str | None = None) -> None:
         """Release the device memory of a tag's regions, or of all regions. Does nothing if they have none.
@@ -209,7 +209,7 @@ torch_memory_saver = TorchMemorySaver()
 def _use_allocator() -> None:
     import torch
 
-    # Where CUDA has started, regions say in their own time that it is too late.
+    # If CUDA has started, entering a region raises that it is too late.
     if not torch.cuda.is_initialized():
         glue().use_allocator()
 

@@ -47,13 +47,13 @@ def state_by_class(optimizers: Iterable[torch.optim.Optimizer]) -> dict[int, Mod
     sizes: dict[int, list[int]] = {}
     seen: set[int] = set()
     pairs = [each for optimizer in optimizers for each in _tensors(optimizer)]
-    for place, tensor in sorted(pairs, key=lambda pair: pair[0]):
+    for index, tensor in sorted(pairs, key=lambda pair: pair[0]):
         # Tensors without a storage, such as those of lazy modules, take no memory.
         with contextlib.suppress(AttributeError, RuntimeError, NotImplementedError, ValueError):
             storage = getattr(tensor, "_local_tensor", tensor).untyped_storage()
             if storage.device.type == "cuda" and storage.data_ptr() not in seen:
                 seen.add(storage.data_ptr())
-                sizes.setdefault(storage.device.index, [0, 0, 0])[place] += storage.nbytes()
+                sizes.setdefault(storage.device.index, [0, 0, 0])[index] += storage.nbytes()
     return {device: ModelState(*size) for device, size in sizes.items()}
 
 

@@ -84,8 +84,8 @@ class OffloadModel(nn.Module):
         self.model = whole
         # Not registered: these are views of the model that `self.model` already is.
         self._parts: tuple[nn.Module, ...] = tuple(parts)
-        self._buffers_of_parts = [_places(part, "_buffers") for part in parts]
-        self._parameters_of_parts = [place for part in parts for place in _places(part, "_parameters")]
+        self._buffers_of_parts = [_entries(part, "_buffers") for part in parts]
+        self._parameters_of_parts = [entry for part in parts for entry in _entries(part, "_parameters")]
         self.register_state_dict_pre_hook(_settle)  # type: ignore[no-untyped-call]
         self.register_load_state_dict_pre_hook(_before_loading)  # type: ignore[no-untyped-call]
 
@@ -218,10 +218,10 @@ class OffloadModel(nn.Module):
         )
 
 
-_Place = tuple[dict[str, Any], str, torch.Tensor]
+_Entry = tuple[dict[str, Any], str, torch.Tensor]
 
 
-def _places(part: nn.Module, kind: str) -> list[_Place]:
+def _entries(part: nn.Module, kind: str) -> list[_Entry]:
     """The dictionaries and names of the tensors in `part`."""
     return [
         (getattr(module, kind), name, tensor)

@@ -108,9 +108,9 @@ bool ParametersUsed::is_argument(const autograd::Edge& edge) const {
 }
 
 bool ParametersUsed::is_new(const autograd::Node& node) {
-  const std::size_t place = node.sequence_nr() - first_node_;
-  if (place >= seen_.size()) seen_.resize(place + 1, nullptr);
-  return std::exchange(seen_[place], &node) != &node;
+  const std::size_t index = node.sequence_nr() - first_node_;
+  if (index >= seen_.size()) seen_.resize(index + 1, nullptr);
+  return std::exchange(seen_[index], &node) != &node;
 }
 
 void ParametersUsed::uses(const at::Tensor& leaf, bool memory_counts) {

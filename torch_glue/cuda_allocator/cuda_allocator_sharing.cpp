@@ -18,14 +18,14 @@ ccc::ShareableHandle SpillwayAllocator::shareIpcHandle(void* at) {
         " cannot be shared with other processes: its memory is not in Spillway's heap. "
         "Send tensor.clone() instead.");
   }
-  auto place = runtime->exports().share(driver::DevicePtr(at));
-  TORCH_CHECK_NOT_IMPLEMENTED(place.status().code() != Code::kInvalidArgument,
+  auto shared = runtime->exports().share(driver::DevicePtr(at));
+  TORCH_CHECK_NOT_IMPLEMENTED(shared.status().code() != Code::kInvalidArgument,
                               "Spillway: this tensor cannot be shared with other processes: ",
-                              place.status().detail(),
+                              shared.status().detail(),
                               ". Send tensor.cpu(), or put small tensors into one of more than 128 "
                               "KiB and send its views.");
-  check(place.status());
-  return {static_cast<ptrdiff_t>(place.value().offset.count()), place.value().handle};
+  check(shared.status());
+  return {static_cast<ptrdiff_t>(shared.value().offset.count()), shared.value().handle};
 }
 
 std::shared_ptr<void> SpillwayAllocator::getIpcDevPtr(std::string handle) {

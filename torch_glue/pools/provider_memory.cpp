@@ -42,16 +42,16 @@ void* ProviderMemory::allocate(Bytes size, cudaStream_t stream) {
 
 std::byte* ProviderMemory::take(Bytes size, cudaStream_t stream) {
   const Lock lock(mutex_);
-  const auto place = free_[stream].take(size);
-  if (!place) return nullptr;
-  for (const driver::Fence& fence : place->fences) {
+  const auto range = free_[stream].take(size);
+  if (!range) return nullptr;
+  for (const driver::Fence& fence : range->fences) {
     if (driver::Timeline::wait(driver::Stream(stream, device_.id), fence).ok()) continue;
     // Its other user cannot be waited for now, because its stream is being captured.
-    const Segment& segment = std::prev(segments_.upper_bound(place->at))->second;
-    free_[stream].add(place->at, size, segment.at, place->fences);
+    const Segment& segment = std::prev(segments_.upper_bound(range->at))->second;
+    free_[stream].add(range->at, size, segment.at, range->fences);
     return nullptr;
   }
-  return place->at;
+  return range->at;
 }
 
 bool ProviderMemory::empty() const {

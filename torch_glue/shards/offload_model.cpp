@@ -34,19 +34,19 @@ std::vector<Layers> parts_of(Layers layers, std::size_t num_slices) {
                     ", not ",
                     num_slices);
   std::vector<std::uint64_t> sizes;
-  for (std::size_t place = 0; place < layers.size(); ++place) {
-    TORCH_CHECK_VALUE(layers[place].forward,
+  for (std::size_t index = 0; index < layers.size(); ++index) {
+    TORCH_CHECK_VALUE(layers[index].forward,
                       "Spillway: layers[",
-                      place,
+                      index,
                       "] has no forward function. Set Layers::forward.");
-    sizes.push_back(bytes_of(layers[place]));
+    sizes.push_back(bytes_of(layers[index]));
   }
   auto begins = split_by_bytes(sizes, std::min(2 * num_slices, layers.size()));
   begins.push_back(layers.size());
   std::vector<Layers> parts;
   for (std::size_t part = 0; part + 1 < begins.size(); ++part) {
-    const auto at = [&](std::size_t place) {
-      return std::make_move_iterator(layers.begin() + static_cast<std::ptrdiff_t>(place));
+    const auto at = [&](std::size_t index) {
+      return std::make_move_iterator(layers.begin() + static_cast<std::ptrdiff_t>(index));
     };
     parts.emplace_back(at(begins[part]), at(begins[part + 1]));
   }

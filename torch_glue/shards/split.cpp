@@ -15,15 +15,15 @@ std::vector<std::size_t> pieces_up_to(std::uint64_t limit,
                                       std::size_t parts) {
   std::vector<std::size_t> begins{0};
   std::uint64_t total = 0;
-  for (std::size_t place = 0; place < sizes.size(); ++place) {
-    if (sizes[place] > limit) return {};
+  for (std::size_t index = 0; index < sizes.size(); ++index) {
+    if (sizes[index] > limit) return {};
     // At least as many elements as pieces must be left, so that no piece is empty.
-    const bool needed = sizes.size() - place + begins.size() <= parts;
-    if (place > begins.back() && (total + sizes[place] > limit || needed)) {
-      begins.push_back(place);
+    const bool needed = sizes.size() - index + begins.size() <= parts;
+    if (index > begins.back() && (total + sizes[index] > limit || needed)) {
+      begins.push_back(index);
       total = 0;
     }
-    total += sizes[place];
+    total += sizes[index];
   }
   return begins.size() == parts ? begins : std::vector<std::size_t>{};
 }

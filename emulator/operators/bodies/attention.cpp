@@ -9,9 +9,9 @@
 namespace spillway::operators {
 namespace {
 
-/// The positions of an operator's arguments. Key and value follow the query; not every operator has
+/// The indices of an operator's arguments. Key and value follow the query; not every operator has
 /// a bias.
-struct Places {
+struct ArgumentIndices {
   size_t query;
   std::optional<size_t> bias;
   size_t dropout;
@@ -19,7 +19,7 @@ struct Places {
   size_t scale;
 };
 
-Attention attention(const c10::Stack& s, const Places& at) {
+Attention attention(const c10::Stack& s, const ArgumentIndices& at) {
   return {s[at.query].toTensor(),
           s[at.query + 1].toTensor(),
           s[at.query + 2].toTensor(),

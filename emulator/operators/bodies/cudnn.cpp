@@ -62,13 +62,13 @@ void convolution_transpose(c10::Stack& s, const Draws&) {
 }
 
 void convolution_relu(c10::Stack& s, const Draws&) {
-  constexpr Arguments kPlaces = {.stride = 3, .padding = 4, .dilation = 5, .groups = 6};
-  set_results(s, convolve(s, optional_tensor(s[2]), kPlaces).relu_());
+  constexpr Arguments kIndices = {.stride = 3, .padding = 4, .dilation = 5, .groups = 6};
+  set_results(s, convolve(s, optional_tensor(s[2]), kIndices).relu_());
 }
 
 void convolution_add_relu(c10::Stack& s, const Draws&) {
-  constexpr Arguments kPlaces = {.stride = 5, .padding = 6, .dilation = 7, .groups = 8};
-  at::Tensor made = convolve(s, optional_tensor(s[4]), kPlaces);
+  constexpr Arguments kIndices = {.stride = 5, .padding = 6, .dilation = 7, .groups = 8};
+  at::Tensor made = convolve(s, optional_tensor(s[4]), kIndices);
   made.add_(s[2].toTensor(), s[3].isNone() ? at::Scalar(1) : s[3].toScalar());
   set_results(s, made.relu_());
 }

@@ -14,7 +14,7 @@ namespace {
 
 enum class Mask { kNone, kFromStart, kFromEnd };
 
-/// How far a query sees to either side of its own place; nothing means all the way.
+/// How far a query sees to either side of its own position; nothing means all the way.
 struct Window {
   Mask mask = Mask::kNone;
   std::optional<int64_t> left;
@@ -49,9 +49,10 @@ at::Tensor piece(const at::Tensor& packed, const std::vector<int64_t>& starts, s
 std::optional<at::Tensor> bias_of(const Window& window, int64_t queries, int64_t keys) {
   const bool bounded = window.left.value_or(-1) >= 0 || window.right.value_or(-1) >= 0;
   if (window.mask == Mask::kNone && !bounded) return std::nullopt;
-  const at::Tensor place =
+  const at::Tensor position =
       at::arange(queries).unsqueeze(1) + (window.mask == Mask::kFromStart ? 0 : keys - queries);
-  const at::Tensor distance = at::arange(keys).unsqueeze(0) - place;  // to the right of the query
+  const at::Tensor distance =
+      at::arange(keys).unsqueeze(0) - position;  // to the right of the query
   at::Tensor hidden = at::zeros({queries, keys}, at::kBool);
   if (window.mask != Mask::kNone) hidden.logical_or_(distance > 0);
   if (window.left.value_or(-1) >= 0) hidden.logical_or_(distance < -*window.left);
@@ -226,7 +227,7 @@ Call efficient_call(const c10::Stack& s, const Efficient& at) {
             {static_cast<Mask>(s[at.mask].toInt()), {}, {}},
             s[at.dropout].toDouble(),
             s[at.scale].toOptional<double>()};
-  // A window of n numbers is the query's own place and the n - 1 before it.
+  // A window of n numbers is the query's own position and the n - 1 before it.
   const auto window = s[*at.window].toOptional<int64_t>();
   if (window && *window > 0) call.window.left = *window - 1;
   if (!call.dense()) {

@@ -72,17 +72,18 @@ void equal(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
 
 /// A mask is an index for each of its dimensions, as long as it selects elements.
 void index(const c10::OperatorHandle& /*op*/, c10::Stack& stack) {
-  c10::List<std::optional<at::Tensor>> places;
+  c10::List<std::optional<at::Tensor>> indices;
   for (const c10::IValue& value : stack[1].toListRef()) {
     if (value.isNone() || !is_mask(value.toTensor())) {
-      places.push_back(value.isNone() ? std::nullopt : std::optional<at::Tensor>(value.toTensor()));
+      indices.push_back(value.isNone() ? std::nullopt
+                                       : std::optional<at::Tensor>(value.toTensor()));
       continue;
     }
     const at::Tensor mask = value.toTensor();
     for (int64_t i = 0; i < mask.dim(); ++i)
-      places.push_back(at::empty({selected(mask.numel())}, meta(at::kLong)));
+      indices.push_back(at::empty({selected(mask.numel())}, meta(at::kLong)));
   }
-  stack = {at::index(stack[0].toTensor(), places)};
+  stack = {at::index(stack[0].toTensor(), indices)};
 }
 
 /// Of all elements, or of the slices along a dimension.
@@ -92,20 +93,20 @@ struct Unique {
   bool inverse;
   bool counts;
 
-  /// The values, for each element the place of its value, for each value how often it is there.
+  /// The values, for each element the index of its value, for each value how often it is there.
   [[nodiscard]] c10::Stack results() const {
     const int64_t elements = dimension ? self.size(*dimension) : self.numel();
     const int64_t found = share_of(elements, emulated_runtime().assumed.unique);
     std::vector<int64_t> values{found};
-    std::vector<int64_t> places = self.sizes().vec();
+    std::vector<int64_t> indices = self.sizes().vec();
     if (dimension) {
       values = self.sizes().vec();
       values[static_cast<size_t>(at::maybe_wrap_dim(*dimension, self.dim()))] = found;
-      places = {elements};
+      indices = {elements};
     }
-    if (!inverse) places = {0};
+    if (!inverse) indices = {0};
     return {at::empty(values, self.options()),
-            at::empty(places, meta(at::kLong)),
+            at::empty(indices, meta(at::kLong)),
             at::empty({counts ? found : 0}, meta(at::kLong))};
   }
 };

@@ -21,7 +21,7 @@ INTERPOSERS = {
     "libnvinject": "Nsight",
     "libToolsInjection": "Nsight Systems",
 }
-# Set by tools that take the one place that CUDA has for a profiler.
+# Set by tools that use the only profiler connection that CUDA has.
 PROFILERS = (
     "CUDA_INJECTION64_PATH",
     "NVTX_INJECTION64_PATH",

@@ -12,7 +12,7 @@ __all__ = ["Alternative", "parse"]
 
 _PLAIN = ("plain", "checkpoint", "recompute")
 _MOVING = {setting.option: setting for setting in JOB if setting.option in ("ratio", "budget")}
-# What would hold for all of them, or be written by all of them to one place.
+# What would hold for all of them, or be written by all of them to one file.
 _CONFLICTING = tuple(each for each in JOB if each.option not in ("allocator", "operators", "kernels"))
 
 

@@ -123,7 +123,7 @@ def _shares(index: int, first: Moment, last: Moment) -> dict[str, float]:
     if took <= 0:
         return {}
     before, after = first.busy_ms[index], last.busy_ms[index]
-    busy = {kind: after[place] - before[place] for place, kind in enumerate(KINDS)}
+    busy = {kind: after[index] - before[index] for index, kind in enumerate(KINDS)}
     kernels = sum(busy[kind] for kind in _KERNELS)
     return {
         "products": busy["products"] / took,

@@ -30,7 +30,7 @@ def prefix(kind: str = "top") -> str:
 
 def path_of(process: int) -> Path | None:
     """The page of a process of this user, made or not; None where it has ended or its state cannot be read,
-    or there is no place for pages."""
+    or the folder for pages does not exist."""
     begun = start_of(process)
     if begun is None or not FOLDER.is_dir():
         return None

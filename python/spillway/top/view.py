@@ -56,11 +56,11 @@ def _devices(reading: Reading, earlier: Reading | None) -> Table:
     table.add_column("GPU")
     for name in ("capacity", "allocated", "peak", "reserved", "offloaded", "pinned", "to host", "to device"):
         table.add_column(name, justify="right")
-    for place, device in enumerate(reading.devices):
+    for index, device in enumerate(reading.devices):
         speeds = ("–", "–")
-        if earlier is not None and place < len(earlier.devices):
+        if earlier is not None and index < len(earlier.devices):
             passed = reading.updated - earlier.updated
-            was = earlier.devices[place]
+            was = earlier.devices[index]
             speeds = (
                 rate(device.copied_out - was.copied_out, passed),
                 rate(device.copied_in - was.copied_in, passed),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "interpose/place.h"
+#include "interpose/own_path.h"
 
 #include "allocator/base/env.h"
 #include "allocator/base/log.h"
