@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fine-tunes a Llama of 1.2 billion parameters with transformers' Trainer, on random weights and tokens.
 
-This script does not use Spillway. On any machine a dry run says what it needs on a GPU:
+This script does not use Spillway. On any machine a dry run predicts what it needs on a GPU:
 
     spillway dry-run h200 -- python examples/dry_run_trainer.py
 """

@@ -57,7 +57,7 @@ def python_text(node: ast.expr, named: dict[str, list[str]]) -> str:
 
 
 #: Functions of the package that print a line for the user, and those that return a part of a message.
-PRINTING = ("say", "_say", "_end", "refused")
+PRINTING = ("announce", "_warn", "_end", "refused")
 RETURNING = ("instead_of", "why_not")
 
 

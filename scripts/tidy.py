@@ -80,7 +80,7 @@ def tidy(folder, arguments, source):
 
 
 def suspects(folder, arguments, batch, place):
-    """The sources of a batch that clang-tidy has something to say of."""
+    """The sources of a batch that clang-tidy reports."""
     if len(batch.sources) == 1:
         return batch.sources
     place.parent.mkdir(parents=True, exist_ok=True)

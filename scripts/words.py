@@ -75,6 +75,7 @@ BANNED = {
     "all it said|is said|are said|said again": "is logged, is reported",
     "said so|says so|say so|saying so|says of|said of": "reports, is marked, names",
     "saves instead": "saves a substitute",
+    "says": "returns, reports, logs, prints, documents",
     "so long": "this long",
     "so many": "this many, N",
     "so much": "this much",

@@ -69,7 +69,7 @@ class DeviceRange {
 
   [[nodiscard]] const Cost& cost() const { return cost_; }
 
-  /// Takes the memory offloaded again, as the destructor does, and says how long that took.
+  /// Releases the memory, as the destructor does, and returns how long that took.
   Seconds unmap();
   Seconds release();
 

@@ -32,8 +32,8 @@ extern const char* const kKernelsSource;
 /// Ownership: owns the memory; borrows the probe.
 class Kernels {
  public:
-  /// Errors: kNoDriver and kInvalidArgument where the kernels cannot be made (the message says
-  /// "skipped: why"); kOutOfDeviceMemory, kDriver.
+  /// Errors: kNoDriver and kInvalidArgument if the kernels cannot be created (the message is
+  /// "skipped: REASON"); kOutOfDeviceMemory, kDriver.
   static Result<std::unique_ptr<Kernels>> make(Probe& probe);
 
   /// `launches` of one kernel, one after the other, on this object's stream. Requires: this object

@@ -40,7 +40,7 @@ void add_measured(const std::string& name, const Body& body);
 /// Registers one of the host's time, whose body Google Benchmark repeats until it is sure.
 void add_repeated(const std::string& name, const Body& body);
 
-/// Ends a benchmark with an error that says why. Returns whether `status` is an error.
+/// Ends a benchmark with the status as its error. Returns whether `status` is an error.
 bool failed(benchmark::State& state, const Status& status);
 
 }  // namespace spillway::micro

@@ -60,7 +60,7 @@ def probe(name: str, *arguments: str, instant: bool = False) -> Any:
 
 
 def attempt(name: str, *arguments: str) -> Any:
-    """As probe; what went wrong, by name: a system that fails is no reason to say nothing of the others."""
+    """As probe; what went wrong, by name: the other systems are measured although one fails."""
     try:
         return probe(name, *arguments)
     except ProbeFailed as failure:

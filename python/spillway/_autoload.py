@@ -25,7 +25,7 @@ def _emulate(process: ctypes.CDLL) -> None:
     """Does nothing unless SPILLWAY_EMULATE=1 and the emulated CUDA runtime is preloaded.
 
     Ends the process with one line where both are so and the emulation cannot work: a script must not go on to
-    fail in its first operator with an error that does not say why.
+    fail in its first operator with an error that does not name the cause.
     """
     if os.environ.get("SPILLWAY_EMULATE") != "1" or not hasattr(process, "spillway_emulator_ready"):
         return

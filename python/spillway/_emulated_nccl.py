@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from spillway._substitutions import say
+from spillway._substitutions import announce
 
 # --- process groups
 
@@ -24,7 +24,7 @@ def patch_groups(module: Any) -> None:
         used = _without_nccl(str(backend))
         if used == str(backend):
             return original(size, rank, ranks, backend, store, *arguments, **options)
-        say("process groups of backend nccl run over gloo: the emulated GPU has no NCCL")
+        announce("process groups of backend nccl run over gloo: the emulated GPU has no NCCL")
         options.pop("backend_options", None)  # NCCL's
         group, prefixed = original(size, rank, ranks, used, store, *arguments, **options)
         if group in module._world.pg_map:
@@ -53,7 +53,7 @@ def _coalesces(group: Any, device: Any) -> bool:
 
 
 def _without_nccl(backend: str) -> str:
-    """The backend with gloo in NCCL's place, for the same devices: NCCL alone still refuses CPU tensors."""
+    """The backend with gloo instead of NCCL, for the same devices: NCCL alone still refuses CPU tensors."""
     if backend.lower() in ("nccl", "undefined"):
         return "cuda:gloo"
     return ",".join(
@@ -140,8 +140,8 @@ def _broadcast_coalesced(tensors: Sequence[Any], devices: Sequence[int], buffer_
         buffer = _flatten_dense_tensors(chunk)
         for results, copy in zip(made, _broadcast(buffer, devices)[1:], strict=True):
             results.extend(_unflatten_dense_tensors(copy, chunk))
-    places = {id(each): place for place, each in enumerate(order)}
-    return [list(tensors), *([results[places[id(each)]] for each in tensors] for results in made)]
+    indices = {id(each): index for index, each in enumerate(order)}
+    return [list(tensors), *([results[indices[id(each)]] for each in tensors] for results in made)]
 
 
 _OPERATIONS = ("add", "mul", "maximum", "minimum")  # ncclRedOp_t: sum, prod, max, min; 4 is avg
@@ -185,7 +185,7 @@ def _nccl_reduce(inputs: Any, output: Any, root: int, op: int, streams: Any, com
 
 def _nccl_broadcast(inputs: Any, root: int, streams: Any, comms: Any) -> None:
     _on_current_streams(streams, comms, "broadcast")
-    _broadcast_out(inputs[root], [each for place, each in enumerate(inputs) if place != root])
+    _broadcast_out(inputs[root], [each for index, each in enumerate(inputs) if index != root])
 
 
 def _nccl_all_gather(inputs: Any, outputs: Any, streams: Any, comms: Any) -> None:

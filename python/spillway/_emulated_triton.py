@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from spillway._substitutions import say
+from spillway._substitutions import announce
 from spillway.emulator import is_dry_run
 
 if TYPE_CHECKING:
@@ -87,10 +87,10 @@ def _run(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) ->
     blocks = grid(dict(bound.arguments)) if callable(grid) else grid
     launch = _Launch(name, bound.arguments.values())
     if is_dry_run():
-        say("Triton kernels are timed by the bytes of their arguments and write nothing")
+        announce("Triton kernels are timed by the bytes of their arguments and write nothing")
         launch.estimate()
         return _Kernel(self.fn.__name__)
-    say("Triton kernels run in Triton's interpreter")
+    announce("Triton kernels run in Triton's interpreter")
 
     def compute() -> None:
         from spillway import _triton_interpreter

@@ -35,13 +35,13 @@ def start() -> None:
     try:
         given = wanted()
     except LaunchError as error:
-        raise SystemExit(_say(str(error))) from None
+        raise SystemExit(_warn(str(error))) from None
     if not given:
         return
     other = _of_another_version()
     if other:
         raise SystemExit(
-            _say(
+            _warn(
                 f"{other}: is preloaded, but is of another version than the package in {SHIM.parent.parent}. "
                 "Use one version of Spillway."
             )
@@ -50,7 +50,7 @@ def start() -> None:
     from spillway import _load
 
     if not _load.fits_interpreter():
-        _say(
+        _warn(
             f"{sys.executable}: runs without Spillway, which was not built for Python {_load.python_tag()}. "
             "Build it for that Python."
         )
@@ -58,7 +58,7 @@ def start() -> None:
     try:
         _load.glue()
     except ImportError as error:
-        warned = _say(str(error))
+        warned = _warn(str(error))
         if os.environ.get("SPILLWAY_UNSUPPORTED") == "warn":
             return
         raise SystemExit(warned) from None
@@ -92,7 +92,7 @@ def _set_up(given: dict[str, str]) -> None:
 
             _named_regions.start(tag_ratios(given["tag_ratio"]))
     except (RuntimeError, ValueError) as error:
-        raise SystemExit(_say(str(error))) from None
+        raise SystemExit(_warn(str(error))) from None
     end_steps_with_optimizers()
     has_budget = "budget" in given or "time_limit" in given
     if "recompute" in given or (has_budget and os.environ.get("SPILLWAY_RECOMPUTE") != "0"):
@@ -123,13 +123,13 @@ def _keep_plans(path: str) -> None:
         try:
             plans.read()
         except ValueError as error:
-            raise SystemExit(_say(str(error))) from None
+            raise SystemExit(_warn(str(error))) from None
         atexit.register(plans.write)
 
     torch.cuda._lazy_call(begin)
 
 
-def _say(text: str) -> int:
+def _warn(text: str) -> int:
     """Prints one line to stderr. Returns the exit status of bad usage."""
     print(f"spillway: {printable(text)}", file=sys.stderr)
     return 2

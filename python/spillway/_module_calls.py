@@ -106,7 +106,7 @@ def outermost_call() -> Module | None:
 
 
 class _CompiledCallError(Exception):
-    """A call of a module runs as torch.compile has rewritten it, and does not say whose it is."""
+    """A call of a module runs as torch.compile has rewritten it, and does not name its module."""
 
 
 def _calls_of(frame: FrameType | None) -> Counter[int]:

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from spillway import _emulated_nccl, _emulated_triton, _lazy_dynamo
-from spillway._substitutions import say
+from spillway._substitutions import announce
 from spillway.emulator import is_dry_run
 
 
@@ -67,9 +67,9 @@ def _aot_eager(model: Any, inputs: Any) -> Any:
     if is_dry_run():
         from spillway import _dry_compile
 
-        say("torch.compile is modeled: each graph that Inductor fuses is one kernel")
+        announce("torch.compile is modeled: each graph that Inductor fuses is one kernel")
         return _dry_compile.backend(model, inputs)
-    say("torch.compile uses backend aot_eager: the emulated GPU cannot run Inductor's code")
+    announce("torch.compile uses backend aot_eager: the emulated GPU cannot run Inductor's code")
     return aot_eager(model, inputs)
 
 

@@ -25,9 +25,9 @@ def fault(name: str, value: str) -> str:
     if EMULATOR.exists():
         import ctypes
 
-        say = ctypes.CDLL(str(EMULATOR)).spillway_emulator_fault
-        say.restype = ctypes.c_char_p
-        if (wrong := say(value.encode())) is not None:
+        fault_of = ctypes.CDLL(str(EMULATOR)).spillway_emulator_fault
+        fault_of.restype = ctypes.c_char_p
+        if (wrong := fault_of(value.encode())) is not None:
             reason = wrong.decode()
             item = re.match(r'fault "(.*?)": ', reason)
             subject = f"{name}={item[1] if item else value}"

@@ -8,6 +8,6 @@ import sys
 
 
 @functools.cache
-def say(what: str) -> None:
+def announce(what: str) -> None:
     """Prints the line once."""
     print(f"spillway-emulator: {what}", file=sys.stderr, flush=True)

@@ -72,7 +72,7 @@ def _end_with(launcher: int) -> Callable[[], None]:
 
 
 def end_alike(status: int) -> int:
-    """`status`, or an end of this process by the signal that it says."""
+    """`status`, or ends this process by the signal that it encodes."""
     if status >= 0:
         return status
     if -status != signal.SIGKILL:

@@ -80,8 +80,8 @@ def checkpoint(
     function runs without checkpointing.
 
     Args:
-        function: must do the same for the same arguments. Batch norm layers inside ``torch.compile`` are
-            found if it is a module, a method of one, or closes over modules.
+        function: must compute the same results from the same arguments. Batch norm layers inside
+            ``torch.compile`` are found if it is a module, a method of one, or closes over modules.
         offload_to_cpu: whether to offload its tensor arguments to pinned host memory: they are copied while
             the function runs, and prefetched for the recomputation.
         preserve_rng_state: whether the recomputation draws the same random numbers.
@@ -137,14 +137,14 @@ def _run(
         return function(*args, **kwargs)
 
     leaves, shape = pytree.tree_flatten((args, kwargs))
-    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    tensors = [leaves[place] for place in places]
+    indices = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    tensors = [leaves[index] for index in indices]
     others = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
     def again(tensors: list[torch.Tensor]) -> None:
         leaves = list(others)
-        for place, tensor in zip(places, tensors, strict=True):
-            leaves[place] = tensor
+        for index, tensor in zip(indices, tensors, strict=True):
+            leaves[index] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, shape)
         with _Counted("recomputing"), (aside or _StatisticsSetAside)(function):
             function(*args, **kwargs)
@@ -217,7 +217,7 @@ def _checkpointed_class(base: Any) -> Any:
         return _checkpoint(function, args, kwargs, self._spillway_offload_to_cpu)
 
     def reduce(self: Any, protocol: Any) -> Any:
-        # A class that is made at run time has no place where a pickle could find it: it names its base.
+        # A class that is made at run time cannot be found by pickle, so the pickle names its base.
         make, arguments, *state = base.__reduce_ex__(self, protocol)
         if make is copyreg.__newobj__:  # type: ignore[attr-defined]
             return _recomputed, (base,), *state

@@ -34,7 +34,7 @@ class LimitsTest : public testing::Test {
   void* second_ = nullptr;
 };
 
-TEST_F(LimitsTest, BeyondTheHardLimitMemoryIsOutAndTheTextSaysWhoHoldsIt) {
+TEST_F(LimitsTest, BeyondTheHardLimitMemoryIsOutAndTheTextStatesWhoHoldsIt) {
   ASSERT_EQ(spillway_set_limit(0, SPILLWAY_LIMIT_HARD, 8 * kMiB), SPILLWAY_OK);
   ASSERT_EQ(spillway_tag_push("first"), SPILLWAY_OK);
   ASSERT_EQ(spillway_allocate(0, 6 * kMiB, nullptr, &first_), SPILLWAY_OK);

@@ -99,7 +99,7 @@ TEST_F(PauseTest, EvictionIsAllowedOrItIsNot) {
   EXPECT_EQ(spillway_allow_eviction("kept", 0), SPILLWAY_NOT_READY);
 }
 
-TEST_F(PauseTest, AResumeWithoutMemorySaysWhoHoldsIt) {
+TEST_F(PauseTest, AResumeWithoutMemoryStatesWhoHoldsIt) {
   ASSERT_EQ(spillway_pause("kept", 0, nullptr), SPILLWAY_OK);
   ASSERT_EQ(spillway_tag_push("hog"), SPILLWAY_OK);
   void* large = nullptr;

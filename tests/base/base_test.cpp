@@ -38,7 +38,7 @@ TEST(BytesTest, ASettingIsRoundedUpByAtMostAFiftieth) {
   EXPECT_EQ(setting_of(Bytes{~0ULL}), "17179869184GiB");
 }
 
-TEST(StatusTest, AnErrorSaysWhatAndWhere) {
+TEST(StatusTest, AnErrorStatesWhatAndWhere) {
   const Status status = Status::driver(2, "CUDA_ERROR_OUT_OF_MEMORY", "cuMemCreate", "heap.cpp", 7);
   EXPECT_EQ(status.driver_error(), 2);
   EXPECT_EQ(status.message(), "driver error: cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY (heap.cpp:7)");

@@ -54,7 +54,7 @@ TEST(FileTest, WithoutAnotherNumberTheFileIsNotOpenAndErrnoIsSet) {
     setrlimit(RLIMIT_NOFILE, &limit);
     errno = 0;
     const File file(::open("/dev/null", O_RDWR | O_CLOEXEC));
-    // F_DUPFD says EINVAL where the limit allows no such number at all.
+    // F_DUPFD returns EINVAL where the limit allows no such number at all.
     return !file.open() && (errno == EMFILE || errno == EINVAL) && !is_open(1);
   }));
 }

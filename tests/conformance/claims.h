@@ -12,9 +12,9 @@ namespace conformance {
 
 /// A claim about the CUDA driver, put to one backend in a context of device 0.
 ///
-/// Says with HOLDS and ANSWERS what should be so. A claim that a backend is known not to meet is in
-/// the list of disagreements.cpp; it fails as soon as the backend meets it, so that the list can
-/// only shrink.
+/// Checks with HOLDS and ANSWERS what should be true. A claim that a backend is known not to meet
+/// is in the list of disagreements.cpp; it fails as soon as the backend meets it, so that the list
+/// can only shrink.
 class Claim : public testing::TestWithParam<Backend*> {
  protected:
   static constexpr std::size_t kChunk = 2U << 20U;

@@ -66,7 +66,7 @@ def test_run_too_short_for_a_steady_step_claims_nothing() -> None:
     assert variant(short)["steady_host_syncs"] is None
 
 
-def test_failed_variant_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_variant_states_how(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compare.launch, "environment", lambda _emulate: {"PATH": "/usr/bin"})
 
     with pytest.raises(compare.VariantFailed, match="variant plain: "):

@@ -105,7 +105,7 @@ def test_share_above_all_is_more_of_everything() -> None:
         (500.0, 50.0, 90.0),  # a share of less than a tenth
     ],
 )
-def test_step_that_says_nothing_about_products_changes_nothing(
+def test_step_that_states_nothing_about_products_changes_nothing(
     step: float, here: float, at_half: float
 ) -> None:
     shares = Shares(8e14, 0.5, 1.0, 0.5)

@@ -125,7 +125,7 @@ def test_unknown_name_is_refused_by_the_module_too(tmp_path: Path) -> None:
     assert done.stderr.startswith("figures: no_such_figure: unknown figure; known are ")
 
 
-def test_the_page_says_where_a_bound_is_missed() -> None:
+def test_the_page_states_where_a_bound_is_missed() -> None:
     result = page.newest(ROOT / "bench" / "results")
     short = [each for each in result["figures"] if each["status"] == "short" and each["value"] is not None]
     one = {**result, "figures": [{**result["figures"][0], "value": 2.0, "bound": "<= 1", "status": "short"}]}

@@ -49,7 +49,7 @@ def test_a_claim_fails_if_another_way_is_faster() -> None:
     assert [claim["holds"] for claim in claims.of_budgets(result)] == [False, True, True, True]
 
 
-def test_the_section_says_where_more_is_needed_or_nothing_fits() -> None:
+def test_the_section_states_where_more_is_needed_or_nothing_fits() -> None:
     versions = {"torch": "2.11.0", "trl": "1", "torchtune": None}
     result = {"versions": versions, "date": "d", "command": ["scripts/peers"], "budgets": found()}
     text = page.section(result)

@@ -123,7 +123,7 @@ def test_memory_is_noted_at_the_same_places_in_every_variant(run: Run) -> None:
     assert {phase for phase, _ in places[0]} == {"start", "forward", "backward", "optimizer"}
 
 
-def test_output_says_that_the_gpu_is_emulated(run: Run) -> None:
+def test_output_states_that_the_gpu_is_emulated(run: Run) -> None:
     assert run.document["device"] == "emulated"
     assert "emulated GPU" in run.done.stdout
 

@@ -135,7 +135,7 @@ def test_few_blocks_are_not_run_and_name_files_that_exist() -> None:
             assert (ROOT / name).exists(), f"{page.name}:{block.line}: there is no {name}"
 
 
-def test_every_python_block_is_run_or_says_why_not() -> None:
+def test_every_python_block_is_run_or_states_why_not() -> None:
     commands = " ".join(each for page in IN_SHELL for block in page.of("bash") for each in block.commands)
     for page in ALL:
         for block in page.blocks:

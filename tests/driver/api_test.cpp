@@ -85,7 +85,7 @@ TEST(ApiTest, TheProcessHasOneTable) {
   EXPECT_TRUE(emulated());
 }
 
-TEST(ApiTest, AFailedCallSaysWhichAndHow) {
+TEST(ApiTest, AFailedCallStatesWhichAndHow) {
   const Api& table = *api().value();
 
   const Status status = SPILLWAY_CALL(table, DeviceGet, nullptr, 0);

@@ -98,7 +98,7 @@ def test_the_table_has_a_line_for_each(compared: tuple[dict[str, Any], str, str]
         assert f"{step / first:.2f}" in lines[way]
 
 
-def test_what_does_not_fit_says_how_much_it_needs(tmp_path: Path) -> None:
+def test_what_does_not_fit_states_how_much_it_needs(tmp_path: Path) -> None:
     document, printed, table = asked(
         tmp_path, "--compare", "ratio=1,plain", "--memory", "1400MiB", JOB_STEPS="2"
     )
@@ -145,7 +145,7 @@ def test_a_model_without_repeated_layers_has_nothing_to_checkpoint(tmp_path: Pat
     assert len(json.loads(output.read_text())["runs"]) == 2
 
 
-def test_an_alternative_that_fails_says_why() -> None:
+def test_an_alternative_that_fails_states_why() -> None:
     result = run_dry("--compare", "plain,ratio=1", JOB_ENDS="moving fails", JOB_STEPS="1")
     assert result.returncode == 1
     assert "ratio=1: failed with status 1: ValueError: not with a ratio\n" in result.stderr
@@ -161,7 +161,7 @@ def test_the_table_has_that_note_too_where_code_was_compiled(tmp_path: Path) -> 
     assert [said in " ".join(table.split()) for table in tables] == [True, False]
 
 
-def test_an_alternative_that_fails_with_more_memory_says_why(tmp_path: Path) -> None:
+def test_an_alternative_that_fails_with_more_memory_states_why(tmp_path: Path) -> None:
     output = tmp_path / "answer.json"
     result = run_dry(
         "--compare", "plain,ratio=1", "--memory", "1000MiB", "--json", output, JOB_ENDS="moving fails late"

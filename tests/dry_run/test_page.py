@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a dry run says at its end, against what its program counted itself, and closed forms."""
+"""What a dry run prints at its end, against what its program counted itself, and closed forms."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ def test_a_program_that_does_not_use_the_gpu_gets_one_line() -> None:
     assert result.stderr.count("\n") == 1
 
 
-def test_what_runs_for_real_says_nothing() -> None:
+def test_what_runs_for_real_states_nothing() -> None:
     result = spillway("emulate", "--", "true")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 

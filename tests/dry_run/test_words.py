@@ -107,7 +107,7 @@ def test_what_recorded_steps_took_and_copied_is_no_figure_of_a_budget() -> None:
     assert figures["copied_per_step"]["to_host_bytes"] == 905 // 2
 
 
-def test_a_budget_that_has_not_settled_has_no_time_and_says_why() -> None:
+def test_a_budget_that_has_not_settled_has_no_time_and_states_why() -> None:
     process = {"steps": steps_of([BEGINNING, *RECORDED, FOLLOWED[0]])}
     assert process["steps"]["median_ms"] is None
     assert words.unsettled(process).startswith(

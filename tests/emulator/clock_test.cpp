@@ -120,7 +120,7 @@ TEST_F(ClockTest, TheHostWaitsAsLongAsWhatItWaitsForTakes) {
   EXPECT_TIME(after - before, kToDevice);
 }
 
-TEST_F(ClockTest, AQuerySaysNotReadyUntilTheTimeHasCome) {
+TEST_F(ClockTest, AQueryStatesNotReadyUntilTheTimeHasCome) {
   cudaEvent_t event = timed_event();
   const double before = spillway_emulator_now_ms();
   send(one_);

@@ -27,7 +27,7 @@ class ExitTest : public testing::TestWithParam<const char*> {};
 
 TEST_P(ExitTest, TheProcessEndsEachTime) {
   const char* times = std::getenv("TIMES");
-  ASSERT_NE(times, nullptr) << "TIMES says how often";
+  ASSERT_NE(times, nullptr) << "TIMES must be set";
 
   for (int i = std::atoi(times); i > 0; --i)
     ASSERT_EQ(run(GetParam()), "status 0");

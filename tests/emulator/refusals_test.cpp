@@ -20,7 +20,7 @@ std::string printed(Body body) {
   return ::testing::internal::GetCapturedStderr();
 }
 
-TEST_F(RefusalsTest, AFunctionThatIsNotEmulatedSaysItsName) {
+TEST_F(RefusalsTest, AFunctionThatIsNotEmulatedStatesItsName) {
   cudaError_t error = cudaSuccess;
 
   const std::string line = printed([&] { error = cudaGraphExecUpdate(nullptr, nullptr, nullptr); });
@@ -31,7 +31,7 @@ TEST_F(RefusalsTest, AFunctionThatIsNotEmulatedSaysItsName) {
   EXPECT_EQ(cudaGetLastError(), cudaErrorNotSupported);
 }
 
-TEST_F(RefusalsTest, ADriverFunctionThatIsNotEmulatedSaysItsName) {
+TEST_F(RefusalsTest, ADriverFunctionThatIsNotEmulatedStatesItsName) {
   CUresult error = CUDA_SUCCESS;
 
   const std::string line = printed([&] { error = CU(GraphClone, 10000)(nullptr, nullptr); });

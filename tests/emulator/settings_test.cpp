@@ -253,7 +253,7 @@ TEST(SettingsTest, WithoutTheSwitchTheLibraryRefuses) {
   EXPECT_NE(written.find("ready 0"), std::string::npos);
 }
 
-TEST(SettingsTest, TheDriverSaysThatItIsNotInitializedToo) {
+TEST(SettingsTest, TheDriverStatesThatItIsNotInitializedToo) {
   const std::string written = in_process({{"SPILLWAY_EMULATE_CHECK", "yes"}}, [] {
     using Init = CUresult (*)(unsigned);
     const auto init = reinterpret_cast<Init>(spillway_emulator_proc_address("cuInit", 2000));

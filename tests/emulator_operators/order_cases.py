@@ -145,7 +145,7 @@ def work_in_lists(wait):
 
 
 def running_statistics():
-    """Batch norm writes them, whatever its schema says."""
+    """Batch norm writes them, although its schema does not declare it."""
     side = torch.cuda.Stream()
     norm = torch.nn.BatchNorm1d(8).cuda()
     inputs = torch.ones(4, 8, device="cuda")

@@ -18,7 +18,7 @@ def kind(name):
     return library.spillway_operators_kind(name.encode())
 
 
-def test_an_operator_that_is_not_emulated_says_its_name():
+def test_an_operator_that_is_not_emulated_states_its_name():
     with pytest.raises(NotImplementedError, match=r"aten::_cslt_compress. Run this part on the CPU"):
         torch._cslt_compress(torch.ones(2, 2, device="cuda"))
 
@@ -52,7 +52,7 @@ def test_an_unknown_operator_has_no_kind():
         ("aten::to_padded_tensor (nested)", b"emulated"),
     ],
 )
-def test_the_kind_says_who_serves_an_operator(name, expected):
+def test_the_kind_states_who_serves_an_operator(name, expected):
     assert kind(name) == expected
 
 

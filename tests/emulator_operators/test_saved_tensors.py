@@ -51,7 +51,7 @@ PADDED = 64  # the length, rounded up to 32
 
 
 # The operation, what is saved, and where PyTorch decides it: derivatives.yaml is in tools/autograd, other
-# files are in aten/src/ATen/native unless they say where.
+# files are in aten/src/ATen/native unless a path is given.
 ROWS = {
     # derivatives.yaml addmm, mm: the factors; the weight transposed
     "linear, float32": (

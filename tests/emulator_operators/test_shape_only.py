@@ -35,7 +35,7 @@ def full_size(layers, batch, length):
 
 
 @pytest.mark.parametrize(("layers", "batch", "length"), [(8, 4, 4096), (4, 2, 2048)])
-def test_a_full_size_model_needs_what_its_formula_says_and_no_memory_here(elsewhere, layers, batch, length):
+def test_a_full_size_model_needs_what_its_formula_states_and_no_memory_here(elsewhere, layers, batch, length):
     found = elsewhere(full_size, layers, batch, length, **DRY)
     assert found["saved"] == llama.saved_bytes(batch, length, layers)
     assert found["gradients"] == found["parameters"]

@@ -66,7 +66,7 @@ PYTHON = {
     'warnings.warn("is slow", stacklevel=2)': ("warn", "is slow"),
     '_log.info("step %d", step)': ("info", "step %d | {step}"),
     "raise error": ("raise", "{error}"),
-    'raise SystemExit(_say(f"{a}: is set twice"))': ("_say", "{a}: is set twice"),
+    'raise SystemExit(_warn(f"{a}: is set twice"))': ("_warn", "{a}: is set twice"),
     'print("demo: failed", file=sys.stderr)': ("print", "demo: failed"),
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples that the README leads to do what they say."""
+"""The examples that the README leads to do what they document."""
 
 import importlib.util
 import pathlib

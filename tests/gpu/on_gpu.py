@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`on_gpu.py COMMAND…`: runs a test on the real GPU. Without one it says why and counts as skipped."""
+"""`on_gpu.py COMMAND…`: runs a test on the real GPU. Without one it prints why and counts as skipped."""
 
 from __future__ import annotations
 

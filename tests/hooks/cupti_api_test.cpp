@@ -30,7 +30,7 @@ TEST(CuptiApiTest, AMissingFunctionIsNamed) {
   EXPECT_NE(api.status().detail().find("cuptiEnableCallback is missing"), std::string::npos);
 }
 
-TEST(CuptiApiTest, WithoutTheLibraryTheErrorSaysWhatToDo) {
+TEST(CuptiApiTest, WithoutTheLibraryTheErrorStatesWhatToDo) {
   const auto api = CuptiApi::open({"/nowhere/libcupti.so.13"});
 
   ASSERT_FALSE(api.ok());

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NVIDIA's headers declare, and what our lists say is wrapped of it."""
+"""What NVIDIA's headers declare, and which of it our lists wrap."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def newest_symbol(base: str) -> str:
 
 
 def expected(base: str, version: int, flags: int) -> str | None:
-    """The symbol that a look-up means, where the headers say it: for the newest shape."""
+    """The symbol that a look-up means, where the headers define it: for the newest shape."""
     shapes = versions(base)
     counterparts = [suffix for suffix in shapes if suffix]
     suffix = counterparts[0] if counterparts and flags & PER_THREAD else ""

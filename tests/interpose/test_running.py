@@ -57,7 +57,7 @@ print("parent", process.spillway_preload_stopped(), count("cudaMalloc"))
 
 
 def lasting_errors() -> list[int]:
-    """The errors of which cuda.h says that all further work returns them, and that the process must end."""
+    """The errors that all further work returns, and that require the process to end, according to cuda.h."""
     text = (INCLUDE / "cuda.h").read_text()
     found = re.findall(
         r"/\*\*((?:(?!\*/).)*?)\*/\s*CUDA_ERROR_\w+\s*=\s*(\d+)",

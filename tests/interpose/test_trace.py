@@ -349,7 +349,7 @@ def test_the_command_shows_it(tmp_path: Path) -> None:
 
 
 def test_what_torch_allocates_is_in_the_trace(tmp_path: Path) -> None:
-    """The emulated GPU's own counters say what the program took from CUDA."""
+    """The emulated GPU's own counters show what the program took from CUDA."""
     path = tmp_path / "trace"
     printed = python(
         """

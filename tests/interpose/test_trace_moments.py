@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a trace says that calls were made: exact moments, and those that are put between them."""
+"""The times of calls in a trace: exact moments, and those that are put between them."""
 
 from __future__ import annotations
 

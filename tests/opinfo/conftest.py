@@ -14,4 +14,4 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 def pytest_sessionstart(session):
     here = hasattr(ctypes.CDLL(None), "spillway_emulator_ready")
     if not here or os.environ.get("SPILLWAY_EMULATE") != "1":
-        pytest.exit("run these tests with ctest -R opinfo, or as tests/opinfo/README.md says", returncode=2)
+        pytest.exit("run these tests with ctest -R opinfo, or as in tests/opinfo/README.md", returncode=2)

@@ -26,7 +26,7 @@ SINCE_2_15 = torch.torch_version.TorchVersion(torch.__version__) >= (2, 15)
 if SINCE_2_15:
     attention = {
         "nn.functional.scaled_dot_product_attention": (UNTRACED, "the result's strides"),
-        "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu": (NO_CUDA_KERNEL, "as its name says"),
+        "torch.ops.aten._scaled_dot_product_flash_attention_for_cpu": (NO_CUDA_KERNEL, "a CPU function"),
     }
     chunked = (UNTRACED, "gradients, by a bit or two")
     FLOAT32 |= attention

@@ -38,7 +38,7 @@ def trained(folder: Path, *options: str, **changes: str) -> Done:
         (["-I"], {"SPILLWAY_REPORT": "report"}),
     ],
 )
-def test_one_line_says_that_nothing_happens(
+def test_one_line_states_that_nothing_happens(
     options: list[str], changes: dict[str, str], tmp_path: Path
 ) -> None:
     said = trained(tmp_path, *options, **changes).stderr

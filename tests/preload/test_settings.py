@@ -173,7 +173,7 @@ def test_a_rank_plans_on_its_own_gpu_and_does_not_use_the_first_one(forked: Fork
         assert (tmp_path / "plans.1").exists()
 
 
-def test_a_budget_that_cannot_be_met_says_what_could(forked: Forked, tmp_path: Path) -> None:
+def test_a_budget_that_cannot_be_met_states_what_could(forked: Forked, tmp_path: Path) -> None:
     warned = forked(tmp_path, DEEP, SPILLWAY_BUDGET="1MiB", SPILLWAY_OVER_BUDGET="warn")
     assert warned.status == 0 and "budget 1.0 MiB " in warned.stderr
     ended = forked(tmp_path, DEEP, SPILLWAY_BUDGET="1MiB")

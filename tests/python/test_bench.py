@@ -132,7 +132,7 @@ def test_copies_disappear_behind_kernels_where_nothing_slows_them_down(
 
 
 @built
-def test_kernels_take_what_the_model_says(measure: Callable[[str, str], list[Measured]]) -> None:
+def test_kernels_take_what_the_model_states(measure: Callable[[str, str], list[Measured]]) -> None:
     for one in measure("overlap", "50/25"):
         work = max(one.counters["bytes"] / 4e12, one.counters["flops"] / 400e12)  # emulator/device/clock.h
         modeled = one.counters["launches"] * (2e-6 + work) * 1e6
@@ -153,7 +153,7 @@ def test_what_repeats_asks_the_driver_for_nothing(measure: Callable[[str, str], 
 
 
 @built
-def test_every_benchmark_of_the_host_says_whose_time_it_is(
+def test_every_benchmark_of_the_host_states_whose_time_it_is(
     measure: Callable[[str, str], list[Measured]],
 ) -> None:
     for group in ("alloc", "pool"):

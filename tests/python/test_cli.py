@@ -256,7 +256,7 @@ def test_the_help_groups_the_commands_and_shows_three_examples() -> None:
 
 
 @pytest.mark.parametrize("command", ["emulate", "dry-run"])
-def test_the_help_says_what_happens_without_a_profile(command: str) -> None:
+def test_the_help_states_what_happens_without_a_profile(command: str) -> None:
     page = " ".join(call(command, "--help").stdout.split())
     assert re.search("Without PROFILE .*8 GiB", page)
 

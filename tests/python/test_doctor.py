@@ -168,7 +168,7 @@ def test_another_torch_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.advice.startswith("install torch 2.11 to 2.15, then build")
 
 
-def test_the_exit_status_says_whether_there_is_a_problem() -> None:
+def test_the_exit_status_states_whether_there_is_a_problem() -> None:
     well = doctor("--json", SPILLWAY_EMULATE="1")
     found = json.loads(well.stdout)
     assert (well.returncode, found["worst"]) in ((0, "ok"), (0, "warning"))

@@ -21,7 +21,7 @@ PACKAGE = Path(spillway.__file__).resolve().parent
 # Errors whose text is another program's, has several lines, or is made of the error's fields.
 EXCEPT = ("demo/compare.py", "budget_error.py")
 # Log lines, what is printed beside an error, and parts of messages.
-OTHER_KINDS = ("debug", "info", "warning", "error", "print", "refused", "say", *messages.RETURNING)
+OTHER_KINDS = ("debug", "info", "warning", "error", "print", "refused", "announce", *messages.RETURNING)
 
 
 def all_messages() -> list[Any]:

@@ -122,7 +122,7 @@ def test_options_win_over_a_profile_and_a_profile_over_what_is_inherited() -> No
     ) == H100 | {"SPILLWAY_EMULATE_MEMORY": "2GiB", "SPILLWAY_EMULATE_LATENCY": "9us"}
 
 
-def test_the_variable_names_a_profile_for_what_no_other_variable_says() -> None:
+def test_the_variable_names_a_profile_for_what_no_other_variable_states() -> None:
     inherited = {"SPILLWAY_EMULATE_PROFILE": "h100", "SPILLWAY_EMULATE_LATENCY": "9us"}
     seen = settings_of(seen_by_command("emulate", *VIRTUAL, **inherited))
     assert seen == H100 | {"SPILLWAY_EMULATE_LATENCY": "9us"}  # it alone is of the launcher, and gone

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which versions of torch are supported, said in one place and alike everywhere."""
+"""Which versions of torch are supported, defined once and alike everywhere."""
 
 from __future__ import annotations
 

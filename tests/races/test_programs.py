@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real programs are silent; the exit status says whether any process had a race."""
+"""Real programs print nothing; the exit status shows whether any process had a race."""
 
 import os
 import pathlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training job whose peak is where its argument says. Prints what spillway.stats() says after each step."""
+"""A training job whose peak is in the phase that its argument names. Prints stats() after each step."""
 
 import contextlib
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demonstration, run with --report, and what something can say of it who has nothing but the page."""
+"""The demonstration, run with --report, and what a reader learns from the page alone."""
 
 from __future__ import annotations
 

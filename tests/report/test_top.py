@@ -57,7 +57,7 @@ def running(tmp_path_factory):
 
 
 def reading_at(seconds: float, out: int, back: int, stalled: int, **changes) -> reading.Reading:
-    """Of a process that said this much at such a time."""
+    """Of a process that printed this text at this time."""
     page = {"process": 7, "process_start": 1, "updated": int(seconds * 1e9), "writes": 1, "steps": 3}
     sizes = {
         "allocated": MIB,
@@ -186,7 +186,7 @@ def test_people_see_it_too(running):
     assert "emulated GPU" in result.stdout and "job" in result.stdout and "4 steps" in result.stdout
 
 
-def test_a_report_of_it_says_that_it_goes_on(running):
+def test_a_report_of_it_states_that_it_goes_on(running):
     result = spillway("report", running[0])
     assert "unfinished" in result.stdout
 
@@ -219,7 +219,7 @@ def test_a_page_that_was_written_while_it_was_copied_is_copied_again(running, mo
 
 
 @pytest.mark.parametrize(
-    ("change", "mode", "says"),
+    ("change", "mode", "message"),
     [
         (lambda text: text.__setitem__(slice(8, 12), struct.pack("<I", 3)), 0o600, "layout 3"),
         (lambda text: text.__setitem__(slice(0, 8), b"Anything"), 0o600, "statistics page"),
@@ -229,13 +229,13 @@ def test_a_page_that_was_written_while_it_was_copied_is_copied_again(running, mo
         (lambda text: None, 0o644, "not trusted"),
     ],
 )
-def test_a_page_that_is_not_as_it_should_be_is_one_line(running, tmp_path, change, mode, says):
+def test_a_page_that_is_not_as_it_should_be_is_one_line(running, tmp_path, change, mode, message):
     text = bytearray(pages.path_of(running[1].pid).read_bytes())
     change(text)
     page = tmp_path / "page"
     page.write_bytes(text)
     page.chmod(mode)
-    with pytest.raises(reading.TopError, match=says) as caught:
+    with pytest.raises(reading.TopError, match=message) as caught:
         reading.read(page)
     assert "\n" not in str(caught.value)
 

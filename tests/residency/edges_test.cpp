@@ -10,7 +10,7 @@ namespace {
 constexpr int kRounds = 20;
 
 /// A driver table that leaves out the waits of one stream for another's events, and whose event
-/// queries never say "passed": without that, a query that comes late enough would order what a
+/// queries never return "passed": without that, a query that comes late enough would order what a
 /// missing wait does not.
 class LeakyWaits {
  public:
@@ -59,8 +59,8 @@ constexpr const char* kIn = "\"memcpy host to device\"";
 
 class EdgesTest;
 
-/// One wait: who waits for whom, the round of work that needs it, and what the checker says without
-/// it.
+/// One wait: who waits for whom, the round of work that needs it, and what the checker reports
+/// without it.
 struct Edge {
   const char* name;
   Queue waiter;

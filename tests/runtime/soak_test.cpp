@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything at once, round after round, and nothing that grows. SOAK_SECONDS says how long,
+// Everything at once, round after round, and nothing that grows. SOAK_SECONDS is the duration,
 // TEST_SEED sets the seed.
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"

@@ -47,7 +47,7 @@ TEST(MemoryHandle, WithMoreBehindItIsRefused) {
   EXPECT_EQ(refusal(handle().bytes() + std::string(kPiece, '\0')), Code::kInvalidArgument);
 }
 
-TEST(MemoryHandle, AnotherMakersHandleIsRefusedAndTheTextSaysWhatToDo) {
+TEST(MemoryHandle, AnotherMakersHandleIsRefusedAndTheTextStatesWhatToDo) {
   const auto read = MemoryHandle::read(std::string(66, '\1'));
 
   ASSERT_EQ(read.status().code(), Code::kInvalidArgument);

@@ -47,7 +47,7 @@ bool give_up_taking_files() {
          prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-TEST_F(SharingTest, WhereFilesMayNotBeTakenTheErrorSaysWhatToAllow) {
+TEST_F(SharingTest, WhereFilesMayNotBeTakenTheErrorStatesWhatToAllow) {
   const SharedBlock place = shared(allocate(4_MiB));
   bool given_up = false;
   Status status;

@@ -50,7 +50,7 @@ TEST(TagMatchTest, TheEmptyPatternFitsUntaggedOnly) {
   EXPECT_FALSE(tag_matches("**", ""));
 }
 
-/// What tag_matches says, by trying everything: slow and plainly right.
+/// The result of tag_matches, by trying everything: slow and plainly right.
 bool fits(const std::vector<std::string>& pattern,
           const std::vector<std::string>& path,
           std::size_t p,

@@ -9,7 +9,7 @@
 namespace spillway {
 namespace {
 
-/// Storage on the host that says when it is freed.
+/// Storage on the host that reports when it is freed.
 c10::Storage storage_that(std::function<void()> when_freed) {
   auto* const context = new std::function<void()>(std::move(when_freed));
   c10::DataPtr data(

@@ -27,7 +27,7 @@ NAMES = (*SCHEDULES, "DistributedDataParallel")
 
 
 class Stage(pipelining.PipelineStage):
-    """Says hello to other ranks only: where neighbors share a rank it would to itself, which gloo cannot."""
+    """Sends its first message to other ranks only: gloo cannot send to its own rank."""
 
     def _get_init_p2p_neighbors_ops(self):
         return [op for op in super()._get_init_p2p_neighbors_ops() if op.group_peer != self.group_rank]

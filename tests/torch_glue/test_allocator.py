@@ -159,7 +159,7 @@ report([torch.cuda.memory_snapshot(), kept.data_ptr()])
     assert [b["requested_size"] for b in segment["blocks"] if b["state"] == "active_allocated"] == [3 << 20]
 
 
-def test_out_of_memory_says_who_holds_what_and_training_goes_on(program):
+def test_out_of_memory_states_who_holds_what_and_training_goes_on(program):
     message, observed, ooms, equal = program(
         USE
         + SMALL

@@ -359,7 +359,7 @@ def main(put, get):
 """
 
 
-def test_a_receiver_on_pytorchs_own_allocator_says_that_it_cannot(two):
+def test_a_receiver_on_pytorchs_own_allocator_states_that_it_cannot(two):
     (said,) = two(RECEIVE, "ours", "native")
     assert said.startswith("RuntimeError") and "future version of torch" in said
 

@@ -154,7 +154,7 @@ def test_blocks_of_a_pool_that_does_not_split_share_no_memory(seen):
     assert seen["apart"]
 
 
-def test_misuse_of_pools_is_an_error_that_says_what_is_wrong(seen):
+def test_misuse_of_pools_is_an_error_that_states_what_is_wrong(seen):
     for name, words in (("nested", "already go"), ("not_open", "cannot end"), ("unknown", "no memory pool")):
         assert seen[name] is not None and words in seen[name][1]
 

@@ -139,7 +139,7 @@ report([report_of_it, again, resumed, equal, failed])
 
 
 @pytest.mark.skipif(not EMULATED, reason="needs a device of a known size")
-def test_where_memory_does_not_suffice_a_resume_says_who_holds_it(program):
+def test_where_memory_does_not_suffice_a_resume_states_who_holds_it(program):
     texts, equal = program(
         STATE
         + """

@@ -371,7 +371,7 @@ def test_a_gpu_that_is_not_there_is_refused(summary):
     assert "99" in summary["refused"]
 
 
-def test_of_pytorchs_allocator_the_summary_says_what_it_cannot_know(program):
+def test_of_pytorchs_allocator_the_summary_states_what_it_cannot_know(program):
     accounting, text = program(
         "import spillway, torch\n"
         "x = torch.empty(3 << 20, dtype=torch.uint8, device='cuda')\n"

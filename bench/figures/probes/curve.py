@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The curve from budget to time of a full-size model: `curve.py MODEL SHARE`, in a dry run.
 
-Prints as JSON the time of a plain step, and what `spillway.explain` says under a budget that has a share of
-what the blocks keep gone.
+Prints as JSON the time of a plain step, and what `spillway.explain` returns under a budget that excludes a
+share of what the blocks keep.
 """
 
 from __future__ import annotations

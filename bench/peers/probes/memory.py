@@ -2,7 +2,7 @@
 """Device memory and copied bytes of a training step of three models, by system.
 
 Takes the allocator, `spillway` or `torch`; other systems run over PyTorch's. All bytes are what the
-emulated GPU and the allocator's statistics say, over what was there before the step; the first step does
+emulated GPU and the allocator's statistics report, over what was there before the step; the first step does
 not count.
 """
 

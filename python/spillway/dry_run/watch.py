@@ -27,7 +27,7 @@ __all__ = ["start"]
 
 
 def start(folder: str) -> None:
-    """At the end of this process a file in `folder` says what its GPUs did, where it used one. A forked child
+    """At its end this process writes to `folder` what its GPUs did, if it used one. A forked child
     writes none."""
     import torch
 
@@ -187,7 +187,7 @@ class _Watch:
             "expandable_segments": _expandable_segments(),
         }
         text = json.dumps({**about, **figures})
-        with contextlib.suppress(OSError):  # the launcher says that nothing came
+        with contextlib.suppress(OSError):  # the launcher reports that no result arrived
             (self.folder / f"{self.process}{SUFFIX}").write_text(text)
         if report := os.environ.get("SPILLWAY_REPORT"):
             with contextlib.suppress(OSError):  # beside the log, if there is one

@@ -26,7 +26,7 @@ torch::Tensor forward(torch::nn::Linear& wide, torch::nn::Linear& narrow, const 
 }  // namespace
 
 // A LibTorch program without Python: `train cpu` or `train cuda` trains two layers and prints the
-// losses and all parameters, exactly. `train cuda copies` says on stderr how many bytes the
+// losses and all parameters, exactly. `train cuda copies` prints to stderr how many bytes the
 // emulated GPU has copied to the host.
 int main(int argc, char** argv) {
   const torch::Device device(argc > 1 ? argv[1] : "cpu");

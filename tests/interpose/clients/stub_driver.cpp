@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libcuda.so.1 that answers look-ups and does nothing else. A wrapped function says that it was
-// called (stub_last) and returns what stub_answer has set; what it writes to is left as it is. With
-// STUB_DRIVER_ENDS=1 the process ends, well, where a runtime asks for more than look-ups: NVIDIA's
-// own checks of the driver are never begun.
+// A libcuda.so.1 that answers look-ups and does nothing else. A wrapped function records that it
+// was called (stub_last) and returns what stub_answer has set; what it writes to is left as it is.
+// With STUB_DRIVER_ENDS=1 the process ends, well, where a runtime asks for more than look-ups:
+// NVIDIA's own checks of the driver are never begun.
 #include <unistd.h>
 
 #include <cstdlib>

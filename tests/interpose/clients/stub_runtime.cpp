@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libcudart.so.13 whose functions say that they were called (stub_runtime_last) and return what
-// stub_runtime_answer has set; what they write to is left as it is.
+// A libcudart.so.13 whose functions record that they were called (stub_runtime_last) and return
+// what stub_runtime_answer has set; what they write to is left as it is.
 #define STUB_EXPORT extern "C" __attribute__((visibility("default")))
 
 static const char* last = "";

@@ -77,8 +77,8 @@ def what_the_optimizer_needs_counts_in_the_budget():
 
 
 def trained_as_errors_say(keeps_gradients=False):
-    """As a user would, who begins with too little, and again with what the error says: the errors, where each
-    came from, and the run that had none."""
+    """Trains as a user who begins with too little, and again with the budget that each error names. Returns
+    the errors, where each came from, and the run that had none."""
     budget, errors = 1, []
     for _ in range(10):
         spillway.step()
@@ -106,7 +106,7 @@ def the_first_error_names_a_budget_that_is_met():
 
 
 def end_missed():
-    """Ends a step that may have more to say."""
+    """Ends a step that may raise."""
     with contextlib.suppress(spillway.BudgetError):
         spillway.step()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Budgets by share and by time, what their plans say, and plans that are kept in a file."""
+"""Budgets by share and by time, what their plans contain, and plans that are kept in a file."""
 
 import json
 import logging
@@ -107,7 +107,7 @@ def nothing_is_explained_before_a_step_has_been_planned():
 
 
 @case
-def an_explanation_says_what_the_steps_do():
+def an_explanation_states_what_the_steps_do():
     plain, least = measured()
     budget = (plain + least) // 2
     region = spillway.offload(budget=budget, recompute=False, tag="explained")

@@ -299,7 +299,7 @@ def adapters_train_under_a_tight_budget_with_the_same_bits():
 
 @case
 def a_bias_that_has_changed_before_the_product_was_saved_is_not_used():
-    """No node keeps a bias, so that PyTorch itself has nothing to say against it."""
+    """No node keeps a bias, so that PyTorch itself accepts it."""
 
     def step(region, around, trained):
         torch.manual_seed(3)

@@ -186,7 +186,7 @@ def missed_untold():
 
 
 @case
-def the_next_entry_says_that_a_budget_was_missed_where_nothing_has():
+def the_next_entry_states_that_a_budget_was_missed_where_nothing_has():
     loss = missed_untold()
     del loss
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Micro-batches wait on the host, and are fetched as far ahead of their backward pass as the horizon says."""
+"""Micro-batches wait on the host and are fetched before their backward pass, as far as the horizon allows."""
 
 import logging
 from contextlib import nullcontext

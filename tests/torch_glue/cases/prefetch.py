@@ -47,7 +47,7 @@ def region(headroom):
 
 
 def back_by_then(order, headroom):
-    """What the definition says: at each use the next ones are fetched, in order, while they fit."""
+    """By definition, at each use the next ones are fetched, in order, while they fit."""
     early, back, result = [], 0, []
     for place, index in enumerate(order):
         if index in early:

@@ -134,7 +134,7 @@ def what_the_program_holds_is_kept_as_it_is():
 
 
 @case
-def what_is_held_to_the_end_moves_as_the_region_around_says():
+def what_is_held_to_the_end_moves_as_the_region_around_states():
     expected, _ = gradients(keeping())
     with spillway.CPUOffload(1, tag="moved"):
         actual, _ = gradients_while_held(spillway.recompute())

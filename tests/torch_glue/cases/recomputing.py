@@ -122,7 +122,7 @@ def random_numbers_go_on_as_if_none_had_been_drawn_again():
 
 
 @case
-def what_cannot_be_recomputed_moves_as_the_region_around_says():
+def what_cannot_be_recomputed_moves_as_the_region_around_states():
     def run(*regions):
         torch.manual_seed(3)
         net = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.SiLU()) for _ in range(4)]).cuda()
