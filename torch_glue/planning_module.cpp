@@ -10,7 +10,6 @@
 #include <pybind11/stl.h>
 
 #include <array>
-#include <numeric>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -66,7 +65,7 @@ py::object explain(const std::string& tag, int device, std::size_t points) {
       more = step->allocated.count() - step->profile.memory.begin.count();
       curve = plan_curve(step->profile, points, [&](Bytes allocated) {
         const Bytes budget = step->foreseen.budget_for(Bytes{allocated.count() + more},
-                                                       step->profile.storages.size());
+                                                       step->profile.candidates.size());
         return Bytes{budget.count() - more};
       });
     }
@@ -79,12 +78,10 @@ py::object explain(const std::string& tag, int device, std::size_t points) {
   for (const PlanPoint& point : curve)
     all.append(as_dict(point, more));
   dict["curve"] = all;
-  dict["storages"] = profile.storages.size();
+  dict["storages"] = profile.candidates.size();
   dict["out"] = profile.link.out;
   dict["in"] = profile.link.in;
   dict["per_copy"] = profile.link.per_copy;
-  const auto boundary = profile.seconds.begin() + static_cast<std::ptrdiff_t>(profile.boundary);
-  dict["forward"] = std::accumulate(profile.seconds.begin(), boundary, 0.0);
   dict["taken"] = step->seconds;
   return dict;
 }
@@ -111,7 +108,6 @@ py::object as_dict(const std::optional<StepTimes>& times) {
   }
   dict["marks"] = marks;
   dict["end"] = times->end;
-  dict["boundary"] = times->boundary;
   dict["saved"] = times->saved;
   dict["recompute"] = times->recompute;
   dict["link"] = py::make_tuple(times->link.out, times->link.in, times->link.per_copy);
@@ -153,7 +149,6 @@ StepTimes times_of(const py::dict& dict) {
   for (const auto& [event, seconds, storage, used] : dict["marks"].cast<std::vector<Mark>>())
     times.marks.push_back({event, seconds, storage.value_or(StepTimes::kNoStorage), used});
   times.end = dict["end"].cast<double>();
-  times.boundary = dict["boundary"].cast<std::optional<std::size_t>>();
   times.saved = dict["saved"].cast<std::vector<std::size_t>>();
   times.recompute = dict["recompute"].cast<std::vector<double>>();
   const auto link = dict["link"].cast<std::array<double, 3>>();

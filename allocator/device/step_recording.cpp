@@ -135,7 +135,6 @@ LinkRates link_of(const std::vector<Span>& spans) {
 /// An event of the step: a save or a use of a storage.
 void add_mark(const Span& span, double now, StepTimes& times) {
   times.marks.push_back({span.other, now, span.storage, span.kind == Span::Kind::kWanted});
-  if (span.kind == Span::Kind::kWanted && !times.boundary) times.boundary = span.other;
   if (span.kind != Span::Kind::kSaved || span.storage == kNoStorage) return;
   if (times.saved.size() <= span.storage) times.saved.resize(span.storage + 1, kNoStorage);
   times.saved[span.storage] = std::min(times.saved[span.storage], std::size_t{span.other});

@@ -2,10 +2,10 @@
 #include "allocator/plan/bound.h"
 
 #include "allocator/base/check.h"
+#include "allocator/plan/active_costs.h"
 #include "allocator/plan/budget_plan.h"
 
 #include <algorithm>
-#include <iterator>
 #include <numeric>
 #include <vector>
 
@@ -30,97 +30,162 @@ double where_least(double most, double width, Function function) {
   return (low + high) / 2;
 }
 
-/// Least total cost of releasing bytes: items with a cost each, divisible, the cheapest per byte
-/// first.
-class CheapestFirst {
- public:
-  void add(std::uint64_t bytes, double seconds) {
-    if (bytes > 0) parts_.push_back({static_cast<double>(bytes), seconds});
-  }
-
-  /// Call it once, after all items were added.
-  void order() {
-    std::sort(parts_.begin(), parts_.end(), [](const Part& left, const Part& right) {
-      return left.seconds * right.bytes < right.seconds * left.bytes;
-    });
-    for (Part& part : parts_) {
-      part = {bytes_ += part.bytes, seconds_ += part.seconds};
-    }
-  }
-
-  [[nodiscard]] double bytes() const { return bytes_; }
-
-  /// The cost of that many bytes, or of all if there are fewer.
-  [[nodiscard]] double seconds(double bytes) const {
-    if (bytes <= 0) return 0;
-    if (bytes >= bytes_) return seconds_;
-    const auto part =
-        std::lower_bound(parts_.begin(), parts_.end(), bytes, [](const Part& each, double most) {
-          return each.bytes < most;
-        });
-    const Part before = part == parts_.begin() ? Part{0, 0} : *std::prev(part);
-    return before.seconds +
-           (part->seconds - before.seconds) * (bytes - before.bytes) / (part->bytes - before.bytes);
-  }
-
- private:
-  struct Part {
-    double bytes;  // once ordered: cumulative
-    double seconds;
-  };
-
-  std::vector<Part> parts_;
-  double bytes_ = 0;
-  double seconds_ = 0;
+/// Events in which a candidate is or may be away, with the seconds of the copies that this needs
+/// before and after them.
+struct Stretch {
+  std::size_t from = 0;
+  std::size_t to = 0;
+  double bytes = 0;
+  double out = 0;
+  double in = 0;
+  bool recomputable = false;
+  bool first = true;  // it was not fetched or recomputed before
 };
+
+std::vector<Stretch> stretches_of(const StepProfile& profile) {
+  std::vector<std::vector<const Operand*>> operands(profile.candidates.size());
+  for (const Operand& operand : profile.memory.operands)
+    operands[operand.storage].push_back(&operand);
+  const auto first_use =
+      first_uses(profile, std::vector(profile.candidates.size(), Action::kOffload));
+  std::vector<Stretch> stretches;
+  for (std::size_t candidate = 0; candidate < profile.candidates.size(); ++candidate) {
+    const auto& windows = profile.candidates[candidate].windows;
+    const bool recomputable = profile.candidates[candidate].recompute.has_value();
+    // The copies in from one event on. Windows that are extended over operands may need one only.
+    const auto in_since = [&](std::size_t event) {
+      double seconds = 0;
+      for (const Window& window : windows) {
+        const bool counts = operands[candidate].empty()
+                                ? window.to > event
+                                : &window == &windows.front() && first_use[candidate] > event &&
+                                      first_use[candidate] < profile.events();
+        if (counts && window.in > 0) seconds += profile.link.in_seconds(window.in);
+      }
+      return seconds;
+    };
+    const auto out_until = [&](std::size_t event) {
+      double seconds = 0;
+      for (const Window& window : windows)
+        if (window.from <= event && window.out > 0) seconds += profile.link.out_seconds(window.out);
+      return seconds;
+    };
+    const auto add = [&](std::size_t from, std::size_t to, std::uint64_t bytes) {
+      const bool first = windows.size() < 2 || from < windows[1].from;
+      stretches.push_back({from,
+                           to,
+                           static_cast<double>(bytes),
+                           out_until(from),
+                           // Recomputed a second time, it needs no copy either.
+                           first || !recomputable ? in_since(from) : 0,
+                           recomputable,
+                           first});
+    };
+    for (const Window& window : windows)
+      add(window.from, window.to, window.bytes);
+    for (const Operand* const operand : operands[candidate])
+      add(operand->from, operand->to, operand->bytes);
+  }
+  return stretches;
+}
+
+std::vector<ActiveCosts::Item> items_of(const std::vector<Stretch>& stretches,
+                                        double Stretch::*seconds) {
+  std::vector<ActiveCosts::Item> items;
+  items.reserve(stretches.size());
+  for (const Stretch& stretch : stretches)
+    items.push_back({stretch.bytes, stretch.*seconds});
+  return items;
+}
+
+/// Each candidate that can be recomputed, with its largest window.
+std::vector<ActiveCosts::Item> recomputations_of(const StepProfile& profile) {
+  std::vector<ActiveCosts::Item> items;
+  const auto first_use =
+      first_uses(profile, std::vector(profile.candidates.size(), Action::kOffload));
+  for (std::size_t candidate = 0; candidate < profile.candidates.size(); ++candidate) {
+    const Candidate& known = profile.candidates[candidate];
+    if (!known.recompute) continue;
+    std::uint64_t bytes = 0;
+    for (const Window& window : known.windows)
+      bytes = std::max(bytes, window.bytes);
+    // One that only others use need not be recomputed.
+    const bool used = first_use[candidate] < profile.events();
+    items.push_back({static_cast<double>(bytes), used ? *known.recompute : 0});
+  }
+  return items;
+}
 
 class Bound {
  public:
   Bound(const StepProfile& profile, Bytes budget)
-      : profile_(profile),
-        over_(profile.events()),
-        recomputable_(profile.events()),
-        recomputable_first_(profile.events()),
-        again_(profile.events()),
-        first_use_(first_uses(profile, std::vector(profile.storages.size(), Action::kOffload))),
-        boundary_(std::min(profile.boundary, profile.events())) {
-    const std::vector<Action> all(profile.storages.size(), Action::kKeep);
+      : events_(profile.events()),
+        stretches_(stretches_of(profile)),
+        out_(items_of(stretches_, &Stretch::out)),
+        in_(items_of(stretches_, &Stretch::in)),
+        recompute_(recomputations_of(profile)),
+        over_(events_),
+        recomputable_(events_ + 1),
+        recomputable_first_(events_ + 1),
+        begins_(events_ + 1),
+        ends_(events_ + 1),
+        before_(events_ + 1) {
+    const std::vector<Action> all(profile.candidates.size(), Action::kKeep);
     const auto allocated = allocated_bytes(profile, all);
-    for (std::size_t event = 0; event < allocated.size(); ++event)
+    for (std::size_t event = 0; event < events_; ++event)
       over_[event] = static_cast<double>(allocated[event]) - static_cast<double>(budget.count());
-    price();
-    count_recomputable();
-    before_.push_back(0);
-    for (const double seconds : profile.seconds)
-      before_.push_back(before_.back() + seconds);
-    find_first_and_last();
+    std::partial_sum(profile.seconds.begin(), profile.seconds.end(), before_.begin() + 1);
+    recompute_.activate_all();
+    index_stretches();
+    find_limits(profile);
   }
 
-  [[nodiscard]] StepBound at(double recomputed) const {
-    const double forward = before_[boundary_];
-    const double backward = before_.back() - forward;
-    const double recompute = recompute_.seconds(recomputed);
-    double out = forward;
-    double in = backward + recompute;
-    for (std::size_t event = 0; event < profile_.events(); ++event) {
+  [[nodiscard]] StepBound least() {
+    const double recomputed =
+        where_least(recompute_.bytes(), 1, [&](double each) { return at(each).seconds; });
+    const StepBound none = at(0);
+    const StepBound found = at(recomputed);
+    StepBound least = none.seconds <= found.seconds ? none : found;
+    each_event([&](std::size_t event) { raise_to_room_at(event, least); });
+    return least;
+  }
+
+ private:
+  /// The earliest end of the copies out that this many bytes need, of the active stretches.
+  [[nodiscard]] double copied_out(double bytes) const {
+    const double seconds = out_.seconds(bytes);
+    return seconds > 0 ? first_ + seconds : 0;
+  }
+
+  /// The bound of steps that recompute that many bytes.
+  [[nodiscard]] StepBound at(double recomputed) {
+    out_until_.assign(events_ + 1, 0);
+    in_since_.assign(events_ + 1, 0);
+    const double end = before_.back();
+    each_event([&](std::size_t event) {
       const double offloaded = over_[event] - std::min(recomputed, recomputable_[event]);
-      if (offloaded <= 0) continue;
-      if (event <= boundary_) {
-        out = std::max(out, first_ + out_.seconds(offloaded) + forward - before_[event]);
-      }
-      // Storages that are offloaded a second time have been fetched before.
-      const double first =
-          over_[event] - again_[event] - std::min(recomputed, recomputable_first_[event]);
-      const double back = in_.seconds(first);
-      if (event >= boundary_ && back > 0) {
-        in = std::max(in, before_[event] - forward + back + before_.back() - last_);
-      }
-    }
-    StepBound bound{out + in, out, in, static_cast<std::uint64_t>(recomputed)};
-    const double stall_out = out - forward;
-    const double stall_in = in - backward - recompute;
-    const double most = std::max({stall_out, stall_in, recompute});
-    if (most > 0) {
+      out_until_[event] = std::max(0.0, copied_out(offloaded) - before_[event]);
+      const double back =
+          in_.seconds(over_[event] - std::min(recomputed, recomputable_first_[event]));
+      if (back > 0) in_since_[event] = before_[event] + back + end - last_;
+    });
+    for (std::size_t event = 1; event <= events_; ++event)
+      out_until_[event] = std::max(out_until_[event], out_until_[event - 1]);
+    for (std::size_t event = events_; event-- > 0;)
+      in_since_[event] = std::max(in_since_[event], in_since_[event + 1]);
+
+    const double recompute = recompute_.seconds(recomputed);
+    StepBound bound{end + recompute, static_cast<std::uint64_t>(recomputed)};
+    if (recompute > 0) bound.limit = StepBound::Limit::kRecompute;
+    for (std::size_t split = 0; split <= events_; ++split) {
+      const double again = split <= first_use_ ? recompute : 0;
+      const double plain = end - before_[split] + again;
+      const double stall_out = out_until_[split];
+      const double stall_in = std::max(0.0, in_since_[split] - before_[split] - plain);
+      const double seconds = before_[split] + stall_out + plain + stall_in;
+      if (seconds <= bound.seconds) continue;
+      bound.seconds = seconds;
+      const double most = std::max({stall_out, stall_in, again});
       bound.limit = most == stall_out  ? StepBound::Limit::kLinkOut
                     : most == stall_in ? StepBound::Limit::kLinkIn
                                        : StepBound::Limit::kRecompute;
@@ -128,119 +193,101 @@ class Bound {
     return bound;
   }
 
-  [[nodiscard]] StepBound least() const {
-    const double recomputed =
-        where_least(recompute_.bytes(), 1, [&](double each) { return at(each).seconds; });
-    const StepBound none = at(0);
-    const StepBound found = at(recomputed);
-    StepBound least = none.seconds <= found.seconds ? none : found;
-    for (std::size_t event = 0; event < profile_.events(); ++event)
-      raise_to_room_at(event, least);
-    return least;
-  }
-
- private:
-  /// Bytes first offloaded by this event have been copied out by then, or are recomputed later;
-  /// includes the remaining compute.
-  [[nodiscard]] double through(std::size_t event, double recomputed) const {
-    const double offloaded = over_[event] - again_[event] - recomputed;
-    const double left = offloaded > 0 ? first_ + out_.seconds(offloaded) : 0;
-    return std::max(before_[event], left) + before_.back() - before_[event] +
-           recompute_.seconds(recomputed);
+  /// Bytes that are away at this event for the first time have been copied out by then, or are
+  /// recomputed later; includes the remaining compute.
+  [[nodiscard]] double through(std::size_t event, double needed, double recomputed) const {
+    return std::max(before_[event], copied_out(needed - recomputed)) + before_.back() -
+           before_[event] + recompute_.seconds(recomputed);
   }
 
   void raise_to_room_at(std::size_t event, StepBound& least) const {
-    const double most = std::min(recomputable_first_[event], over_[event] - again_[event]);
+    // What is recomputed a second time was recomputed before the event, too.
+    const double needed = over_[event] - (recomputable_[event] - recomputable_first_[event]);
+    const double most = std::min(recomputable_first_[event], needed);
     if (most < 0) return;
     // Any division of the bytes is at most the best one's cost.
-    if (through(event, std::min(most, static_cast<double>(least.recomputed))) <= least.seconds)
-      return;
+    const double some = std::min(most, static_cast<double>(least.recomputed));
+    if (through(event, needed, some) <= least.seconds) return;
     // With a slow link the function is steep.
-    const double recomputed =
-        where_least(most, kRounding * most, [&](double each) { return through(event, each); });
-    const double seconds = through(event, recomputed) * (1 - 4 * kRounding);
+    const double recomputed = where_least(
+        most, kRounding * most, [&](double each) { return through(event, needed, each); });
+    const double seconds = through(event, needed, recomputed) * (1 - 4 * kRounding);
     if (seconds <= least.seconds) return;
     const double again = recompute_.seconds(recomputed);
     const double stall = seconds - before_.back() - again;
     least.limit = stall > again ? StepBound::Limit::kLinkOut : StepBound::Limit::kRecompute;
-    least.backward += seconds - least.seconds;
     least.seconds = seconds;
     least.recomputed = static_cast<std::uint64_t>(recomputed);
   }
 
-  /// Adds the cost of releasing each storage's memory, by its possible actions.
-  void price() {
-    std::vector<std::uint64_t> offloaded(profile_.storages.size());
-    for (const RecordedStep::Absence& each : profile_.memory.absences)
-      offloaded[each.storage] = std::max(offloaded[each.storage], each.bytes);
-    for (std::size_t storage = 0; storage < offloaded.size(); ++storage) {
-      const StepProfile::Storage& known = profile_.storages[storage];
-      // A storage without a later use, or with uses only as an operand, need not be fetched.
-      const bool used = first_use_[storage] < profile_.events();
-      out_.add(offloaded[storage], profile_.link.out_seconds(known.bytes));
-      in_.add(offloaded[storage], used ? profile_.link.in_seconds(known.bytes) : 0);
-      if (known.recompute) recompute_.add(offloaded[storage], used ? *known.recompute : 0);
+  /// Calls the function for each event, with the costs of the stretches at that event active.
+  template <typename Function>
+  void each_event(Function function) {
+    out_.deactivate_all();
+    in_.deactivate_all();
+    for (std::size_t event = 0; event < events_; ++event) {
+      for (const std::size_t each : ends_[event]) {
+        out_.deactivate(each);
+        in_.deactivate(each);
+      }
+      for (const std::size_t each : begins_[event]) {
+        out_.activate(each);
+        in_.activate(each);
+      }
+      function(event);
     }
-    out_.order();
-    in_.order();
-    recompute_.order();
   }
 
-  /// An interval in which a storage is or may be offloaded; `first`: it has not been fetched
-  /// before.
-  template <typename Stretch>
-  void count(const Stretch& stretch, bool first) {
-    const auto add = [&](std::vector<double>& change) {
-      change[stretch.from] += static_cast<double>(stretch.bytes);
-      if (stretch.to < change.size()) change[stretch.to] -= static_cast<double>(stretch.bytes);
-    };
-    const bool recomputable = profile_.storages[stretch.storage].recompute.has_value();
-    if (recomputable) add(recomputable_);
-    if (recomputable && first) add(recomputable_first_);
-    if (!first) add(again_);
-  }
-
-  void count_recomputable() {
-    std::vector<bool> seen(profile_.storages.size());
-    std::vector<std::size_t> again_from(profile_.storages.size(), profile_.events());
-    for (const RecordedStep::Absence& offloaded : profile_.memory.absences) {
-      const bool first = !seen[offloaded.storage];
-      seen[offloaded.storage] = true;
-      count(offloaded, first);
-      if (!first)
-        again_from[offloaded.storage] = std::min(again_from[offloaded.storage], offloaded.from);
+  void index_stretches() {
+    for (std::size_t each = 0; each < stretches_.size(); ++each) {
+      const Stretch& stretch = stretches_[each];
+      begins_[stretch.from].push_back(each);
+      ends_[stretch.to].push_back(each);
+      for (auto* const sums : {&recomputable_, &recomputable_first_}) {
+        if (!stretch.recomputable || (sums == &recomputable_first_ && !stretch.first)) continue;
+        (*sums)[stretch.from] += stretch.bytes;
+        (*sums)[stretch.to] -= stretch.bytes;
+      }
     }
-    // It may be offloaded for longer.
-    for (const Operand& operand : profile_.memory.operands)
-      count(operand, operand.from < again_from[operand.storage]);
-    for (auto* const sums : {&recomputable_, &recomputable_first_, &again_})
+    for (auto* const sums : {&recomputable_, &recomputable_first_})
       std::partial_sum(sums->begin(), sums->end(), sums->begin());
   }
 
-  void find_first_and_last() {
-    std::size_t first = profile_.events();
+  void find_limits(const StepProfile& profile) {
+    std::size_t first = events_;
     std::size_t last = 0;
-    for (const StepProfile::Storage& storage : profile_.storages)
-      first = std::min(first, storage.saved);
-    for (const std::size_t first_use : first_use_)
-      if (first_use < profile_.events()) last = std::max(last, first_use);
+    first_use_ = events_;
+    const auto uses = first_uses(profile, std::vector(profile.candidates.size(), Action::kOffload));
+    for (std::size_t candidate = 0; candidate < profile.candidates.size(); ++candidate) {
+      const Candidate& known = profile.candidates[candidate];
+      for (const Window& window : known.windows) {
+        if (window.out > 0) first = std::min(first, window.ready);
+        if (window.in > 0) last = std::max(last, window.to);
+      }
+      if (uses[candidate] < events_) last = std::max(last, uses[candidate]);
+      if (known.recompute && !known.windows.empty())
+        first_use_ = std::min(first_use_, known.windows.front().to);
+    }
     first_ = before_[first];
     last_ = before_[last];
   }
 
-  const StepProfile& profile_;
-  CheapestFirst out_;                         // O(b) of the header
-  CheapestFirst in_;                          // I(b)
-  CheapestFirst recompute_;                   // C(r)
-  std::vector<double> over_;                  // K(k) - budget
-  std::vector<double> recomputable_;          // R(k)
-  std::vector<double> recomputable_first_;    // part of these that is offloaded for the first time
-  std::vector<double> again_;                 // offloaded, and was offloaded before
-  std::vector<double> before_;                // t(k), and t_end
-  const std::vector<std::size_t> first_use_;  // by storage, without recomputation
-  std::size_t boundary_;
-  double first_ = 0;
-  double last_ = 0;
+  const std::size_t events_;
+  const std::vector<Stretch> stretches_;
+  ActiveCosts out_;                               // O of the header
+  ActiveCosts in_;                                // I
+  ActiveCosts recompute_;                         // C
+  std::vector<double> over_;                      // K(k) - budget
+  std::vector<double> recomputable_;              // R(k)
+  std::vector<double> recomputable_first_;        // part of these that was not recomputed before
+  std::vector<std::vector<std::size_t>> begins_;  // stretches by event
+  std::vector<std::vector<std::size_t>> ends_;
+  std::vector<double> before_;     // t(k), and t_end
+  std::size_t first_use_ = 0;      // that may recompute
+  double first_ = 0;               // t_first
+  double last_ = 0;                // t_last
+  std::vector<double> out_until_;  // by event, of the evaluation at hand
+  std::vector<double> in_since_;
 };
 
 }  // namespace

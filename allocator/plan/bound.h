@@ -9,8 +9,6 @@ namespace spillway {
 /// Lower bound on the duration of a step under any plan, in seconds.
 struct StepBound {
   double seconds = 0;
-  double forward = 0;  // its part in the forward pass
-  double backward = 0;
   std::uint64_t recomputed = 0;  // bytes recomputed at the bound
 
   /// The resource that determines the bound.
@@ -22,19 +20,22 @@ struct StepBound {
 /// offloaded or recomputed.
 ///
 /// Let K(k) be the bytes allocated at event k if everything is kept, t(k) the seconds of compute
-/// before it, and R(k) the recomputable bytes that are not resident there. Let C(r), O(b) and I(b)
-/// be the least seconds to recompute r bytes, copy b bytes out, and copy b bytes in. Storages and
-/// parts of them count, the cheapest per byte first. If r bytes are recomputed, then E(k) = K(k) -
-/// budget - min(r, R(k)) bytes must be on the host at event k, if that is positive. R(k) includes
-/// operands (Operand) as if no storage were recomputed from them. The copies out begin after the
-/// first storage was saved. The copies in end before the last use; storages without a later use are
-/// not copied in, so their I and C are zero. Hence
+/// before it, and R(k) the bytes of the windows at k that can be recomputed. If r bytes are
+/// recomputed, then E(k) = K(k) - budget - min(r, R(k)) bytes of the windows at k must be on the
+/// host, if that is positive. For windows at k, let O(k) be the least seconds of the copies out
+/// that these bytes need before k, and I(k) that of their copies in after it: the cheapest windows
+/// per byte, and parts of them, count first. C(r) is the least time to recompute r bytes. R, O and
+/// I include operands (Operand) as if no storage were recomputed from them.
 ///
-///   forward  >= max(t_f, max over k in it of: t_first + O(E(k)) + t_f - t(k))
-///   backward >= max(t_b + C(r), max over k in it of: t(k) - t_f + I(E(k)) + t_end - t_last)
+/// Copies out begin at the first event t_first at which one can, copies in end before the last use,
+/// t_last. For any event b, at or before the first use that may recompute:
 ///
-/// The bound is the minimum of the sum over r; the sum is convex in r. It is the fluid bound of
-/// roofline models, with the room at each event instead of that of one prefix.
+///   until b >= t(b) + max(0, max over k <= b of: t_first + O(k) - t(k))
+///   since b >= max(t_end - t(b) + C(r), max over k >= b of: t(k) - t(b) + I(k) + t_end - t_last)
+///
+/// and the same without C(r) for a later b. The bound is the largest sum over b, at the r for which
+/// it is smallest; it is convex in r. This is the fluid bound of roofline models, with the room at
+/// each event instead of that of one prefix.
 /// Requires: profile.timed().
 StepBound lower_bound(const StepProfile& profile, Bytes budget);
 

@@ -8,20 +8,21 @@
 namespace spillway {
 namespace {
 
-std::optional<std::string> check_storage(const StepProfile& profile,
-                                         const BudgetPlan& plan,
-                                         std::size_t storage,
-                                         std::size_t first_use) {
-  const StepProfile::Storage& known = profile.storages[storage];
-  const std::string name = "storage " + std::to_string(storage);
-  if (plan.actions[storage] == Action::kRecompute && !known.recompute) {
+std::optional<std::string> check_candidate(const StepProfile& profile,
+                                           const BudgetPlan& plan,
+                                           std::size_t candidate,
+                                           const std::vector<char>& is_use) {
+  const Candidate& known = profile.candidates[candidate];
+  const std::string name = "candidate " + std::to_string(candidate);
+  if (plan.actions[candidate] == Action::kRecompute && !known.recompute) {
     return name + " cannot be recomputed";
   }
-  if (plan.actions[storage] != Action::kOffload) return std::nullopt;
-  if (plan.fetch[storage] > first_use) return name + " is fetched after its first use";
-  if (plan.fetch[storage] < std::min(first_use, profile.boundary)) {
-    return name + " is fetched before the backward pass";
-  }
+  if (plan.actions[candidate] != Action::kOffload || known.windows.empty()) return std::nullopt;
+  const std::size_t fetch = plan.fetch[candidate];
+  const std::size_t first_use = plan.first_use[candidate];
+  if (fetch > first_use) return name + " is fetched after its first use";
+  if (fetch < known.windows.front().from) return name + " is fetched before it was offloaded";
+  if (fetch < first_use && is_use[fetch] == 0) return name + " is fetched where nothing is used";
   return std::nullopt;
 }
 
@@ -29,8 +30,8 @@ std::optional<std::string> check_storage(const StepProfile& profile,
 
 std::uint64_t BudgetPlan::bytes(const StepProfile& profile, Action action) const {
   std::uint64_t sum = 0;
-  for (std::size_t storage = 0; storage < actions.size(); ++storage)
-    sum += actions[storage] == action ? profile.storages[storage].bytes : 0;
+  for (std::size_t candidate = 0; candidate < actions.size(); ++candidate)
+    sum += actions[candidate] == action ? profile.candidates[candidate].bytes : 0;
   return sum;
 }
 
@@ -41,23 +42,23 @@ std::vector<std::uint64_t> allocated_bytes(const StepProfile& profile,
   std::vector<std::uint64_t> change(profile.events() + 1);
   const auto in_use = operands_in_use(profile, actions);
   const auto first_use = first_uses(profile, in_use);
-  for (const RecordedStep::Absence& offloaded : profile.memory.absences) {
-    const Action action = actions[offloaded.storage];
-    std::size_t from = offloaded.to;
-    if (action == Action::kKeep) from = offloaded.from;
-    // Only the fetch for its first use is planned.
-    if (action == Action::kOffload && !fetch.empty() &&
-        offloaded.to <= first_use[offloaded.storage])
-      from = std::clamp(fetch[offloaded.storage], offloaded.from, offloaded.to);
-    change[from] += offloaded.bytes;
-    change[offloaded.to] -= offloaded.bytes;  // wraps, and wraps back
+  for (std::size_t candidate = 0; candidate < actions.size(); ++candidate) {
+    const Action action = actions[candidate];
+    for (const Window& window : profile.candidates[candidate].windows) {
+      std::size_t back = action == Action::kKeep ? window.from : window.to;
+      // Only the fetch for the first use is planned.
+      if (action == Action::kOffload && !fetch.empty() && window.to <= first_use[candidate])
+        back = std::clamp(fetch[candidate], window.from, window.to);
+      change[back] += window.bytes;
+      change[window.to] -= window.bytes;  // wraps, and wraps back
+    }
   }
   for (std::size_t row = 0; row < in_use.size(); ++row) {
     const Operand& operand = profile.memory.operands[row];
     const Action action = actions[operand.storage];
     if (in_use[row] || action == Action::kKeep) continue;
     if (action == Action::kRecompute) {
-      const ComputedLater later = computed_later(profile.memory, operand);
+      const ComputedLater later = computed_later(profile, operand);
       if (later.event < profile.events()) {
         change[later.event] += later.bytes;
         change[later.event + 1] -= later.bytes;
@@ -81,16 +82,18 @@ std::vector<std::uint64_t> allocated_bytes(const StepProfile& profile,
 std::optional<std::string> check_plan(const StepProfile& profile,
                                       const BudgetPlan& plan,
                                       Bytes budget) {
-  const std::size_t storages = profile.storages.size();
-  if (plan.actions.size() != storages || plan.fetch.size() != storages) {
-    return "it is for " + std::to_string(plan.actions.size()) + " storages, not " +
-           std::to_string(storages);
+  const std::size_t candidates = profile.candidates.size();
+  if (plan.actions.size() != candidates || plan.fetch.size() != candidates) {
+    return "it is for " + std::to_string(plan.actions.size()) + " candidates, not " +
+           std::to_string(candidates);
   }
   const auto first_use = first_uses(profile, plan.actions);
   if (plan.first_use != first_use) return "its first uses are not those of the profile";
-  for (std::size_t storage = 0; storage < storages; ++storage) {
-    if (auto wrong = check_storage(profile, plan, storage, first_use[storage])) return wrong;
-  }
+  std::vector<char> is_use(profile.events() + 1);
+  for (const std::size_t event : first_use)
+    is_use[event] = 1;
+  for (std::size_t candidate = 0; candidate < candidates; ++candidate)
+    if (auto wrong = check_candidate(profile, plan, candidate, is_use)) return wrong;
   const auto allocated = allocated_bytes(profile, plan.actions, plan.fetch);
   const auto most = std::max_element(allocated.begin(), allocated.end());
   const std::uint64_t peak = most == allocated.end() ? 0 : *most;

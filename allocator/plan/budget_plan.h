@@ -17,16 +17,16 @@ struct StepTiming {
   double compute = 0;
   double recompute = 0;
   double stall_out = 0;  // for memory whose copy out is unfinished
-  double stall_in = 0;   // for storages whose fetch is unfinished
+  double stall_in = 0;   // for candidates whose fetch is unfinished
 
   [[nodiscard]] double total() const { return compute + recompute + stall_out + stall_in; }
 };
 
-/// The action for each storage of a step. All vectors are indexed by storage.
+/// The action for each candidate of a step. All vectors are indexed by candidate.
 struct BudgetPlan {
   std::vector<Action> actions{};
-  /// For offloaded storages: the event at whose beginning the fetch starts, at the latest the event
-  /// of first use.
+  /// For offloaded candidates: the event at whose beginning the fetch starts, at the latest the
+  /// event of first use.
   std::vector<std::size_t> fetch{};
   std::vector<std::size_t> first_use{};  // as first_uses
   Bytes budget{};                        // that the plan was made for
@@ -38,7 +38,7 @@ struct BudgetPlan {
   [[nodiscard]] std::uint64_t bytes(const StepProfile& profile, Action action) const;
 };
 
-/// Allocated bytes at each event under those actions. Fetches of offloaded storages start at
+/// Allocated bytes at each event under those actions. Fetches of offloaded candidates start at
 /// `fetch`, or at first use if that is empty.
 std::vector<std::uint64_t> allocated_bytes(const StepProfile& profile,
                                            const std::vector<Action>& actions,

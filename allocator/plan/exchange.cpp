@@ -2,23 +2,21 @@
 #include "allocator/plan/exchange.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 namespace spillway {
 namespace {
 
-/// Number of tries for a step with a thousand storages. It falls with the square of the number of
-/// storages, because each try visits all of them.
+/// Number of tries for a step with a thousand candidates. It falls with the square of the number of
+/// candidates, because each try visits all of them.
 constexpr double kMaxTries = 20;
 
-/// Copy-out time of all offloaded storages.
+/// Copy-out time of all offloaded candidates.
 double out_seconds(const StepProfile& profile, const BudgetPlan& plan) {
   double seconds = 0;
-  for (std::size_t storage = 0; storage < plan.actions.size(); ++storage) {
-    if (plan.actions[storage] == Action::kOffload)
-      seconds += profile.link.out_seconds(profile.storages[storage].bytes);
+  for (std::size_t candidate = 0; candidate < plan.actions.size(); ++candidate) {
+    if (plan.actions[candidate] == Action::kOffload) seconds += profile.out_seconds(candidate);
   }
   return seconds;
 }
@@ -34,12 +32,13 @@ class Exchange {
         best_(best),
         room_(offloaded),
         tried_room_(offloaded),
-        most_out_(std::max(forward_seconds(profile), out_seconds(profile, best))) {
+        most_out_(std::max(profile.seconds_of_saving(), out_seconds(profile, best))) {
     room_.follow(best.actions);
-    for (std::size_t storage = 0; storage < best.actions.size(); ++storage) {
-      const bool is_released = best.actions[storage] != Action::kKeep;
-      if (is_released && profile.storages[storage].recompute && is_expensive(profile, storage))
-        expensive_.push_back(storage);
+    for (std::size_t candidate = 0; candidate < best.actions.size(); ++candidate) {
+      const bool is_released = best.actions[candidate] != Action::kKeep;
+      if (is_released && profile.candidates[candidate].recompute &&
+          is_expensive(profile, candidate))
+        expensive_.push_back(candidate);
     }
     const double thousands = static_cast<double>(best.actions.size()) / 1000;
     left_ = static_cast<std::size_t>(kMaxTries / (thousands * thousands));
@@ -53,8 +52,8 @@ class Exchange {
  private:
   bool single_ones() {
     bool better = false;
-    for (const std::size_t storage : expensive_)
-      better |= try_other_way(storage, storage);
+    for (const std::size_t candidate : expensive_)
+      better |= try_other_way(candidate, candidate);
     return better;
   }
 
@@ -74,9 +73,9 @@ class Exchange {
     if (left_ == 0) return false;
     --left_;
     BudgetPlan plan = best_;
-    for (const std::size_t storage : {one, other}) {
-      const bool offloads = best_.actions[storage] == Action::kOffload;
-      plan.actions[storage] = offloads ? Action::kRecompute : Action::kOffload;
+    for (const std::size_t candidate : {one, other}) {
+      const bool offloads = best_.actions[candidate] == Action::kOffload;
+      plan.actions[candidate] = offloads ? Action::kRecompute : Action::kOffload;
     }
     if (out_seconds(profile_, plan) > most_out_) return false;
     PeakProfile& room = tried_room_;
@@ -85,7 +84,7 @@ class Exchange {
     if (other != one) follow(plan, other, room);
     complete(profile_, uses_, room, best_.budget, plan);
     if (plan.timing.total() >= best_.timing.total()) return false;
-    // A recomputed storage may need its operands at the same time.
+    // A recomputed candidate may need its operands at the same time.
     if (plan.peak > std::max(best_.peak, best_.budget)) return false;
     best_ = std::move(plan);
     follow(best_, one, room_);
@@ -93,18 +92,18 @@ class Exchange {
     return true;
   }
 
-  static void follow(const BudgetPlan& plan, std::size_t storage, PeakProfile& room) {
-    if (plan.actions[storage] == Action::kOffload) {
-      room.offload(storage);
+  static void follow(const BudgetPlan& plan, std::size_t candidate, PeakProfile& room) {
+    if (plan.actions[candidate] == Action::kOffload) {
+      room.offload(candidate);
     } else {
-      room.compute(storage);
+      room.compute(candidate);
     }
   }
 
   const StepProfile& profile_;
   const Uses& uses_;
   BudgetPlan& best_;
-  PeakProfile room_;        // with the kept storages
+  PeakProfile room_;        // with the kept candidates
   PeakProfile tried_room_;  // reused by each try
   const double most_out_;
   std::vector<std::size_t> expensive_;  // and offloaded or recomputed
@@ -113,15 +112,10 @@ class Exchange {
 
 }  // namespace
 
-bool is_expensive(const StepProfile& profile, std::size_t storage) {
+bool is_expensive(const StepProfile& profile, std::size_t candidate) {
   constexpr double kShare = 0.06;
-  const StepProfile::Storage& known = profile.storages[storage];
-  return profile.timed() && *known.recompute > kShare * profile.link.out_seconds(known.bytes);
-}
-
-double forward_seconds(const StepProfile& profile) {
-  const auto boundary = profile.seconds.begin() + static_cast<std::ptrdiff_t>(profile.boundary);
-  return std::accumulate(profile.seconds.begin(), boundary, 0.0);
+  return profile.timed() &&
+         *profile.candidates[candidate].recompute > kShare * profile.out_seconds(candidate);
 }
 
 void exchange_expensive(const StepProfile& profile,

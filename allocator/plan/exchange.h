@@ -9,17 +9,13 @@
 
 namespace spillway {
 
-/// Whether recomputing the storage takes more than a small share (6 %) of the time of its copy out.
-/// An idle link is then the better way. False without times.
-/// Requires: it can be recomputed.
-bool is_expensive(const StepProfile& profile, std::size_t storage);
+/// Whether recomputing the candidate takes more than a small share (6 %) of the time of its copy
+/// out. An idle link is then the better way. False without times. Requires: it can be recomputed.
+bool is_expensive(const StepProfile& profile, std::size_t candidate);
 
-/// Compute time up to the forward-backward boundary.
-double forward_seconds(const StepProfile& profile);
-
-/// Improves a plan by switching expensive storages between offloading and recomputation. Switches
-/// one storage after another, then one of each kind, and keeps a switch if the predicted step is
-/// faster. Stops after a work limit. Kept storages stay kept.
+/// Improves a plan by switching expensive candidates between offloading and recomputation. Switches
+/// one candidate after another, then one of each kind, and keeps a switch if the predicted step is
+/// faster. Stops after a work limit. Kept candidates stay kept.
 ///
 /// Offloads at most the bytes that the link can copy in the forward pass, or that were offloaded
 /// before. A later copy out would delay the reuse of its memory, which the simulator does not

@@ -172,20 +172,17 @@ std::vector<bool> operands_in_use(const StepProfile& profile, const std::vector<
   return in_use;
 }
 
-std::size_t offloaded_until(const RecordedStep& step, const Operand& operand) {
-  const auto before = [](const RecordedStep::Absence& offloaded,
-                         const std::pair<std::size_t, std::size_t>& event) {
-    return std::pair(offloaded.storage, offloaded.from) < event;
-  };
-  const auto offloaded = std::lower_bound(
-      step.absences.begin(), step.absences.end(), std::pair(operand.storage, operand.to), before);
-  const bool again = offloaded != step.absences.end() && offloaded->storage == operand.storage &&
-                     offloaded->from == operand.to;
-  return again ? offloaded->to : operand.to;
+std::size_t offloaded_until(const StepProfile& profile, const Operand& operand) {
+  const std::vector<Window>& windows = profile.candidates[operand.storage].windows;
+  const auto again = std::lower_bound(
+      windows.begin(), windows.end(), operand.to, [](const Window& window, std::size_t event) {
+        return window.from < event;
+      });
+  return again != windows.end() && again->from == operand.to ? again->to : operand.to;
 }
 
-ComputedLater computed_later(const RecordedStep& step, const Operand& operand) {
-  return {offloaded_until(step, operand), step.besides[operand.storage]};
+ComputedLater computed_later(const StepProfile& profile, const Operand& operand) {
+  return {offloaded_until(profile, operand), profile.memory.besides[operand.storage]};
 }
 
 std::vector<std::size_t> first_uses(const StepProfile& profile,
@@ -195,13 +192,13 @@ std::vector<std::size_t> first_uses(const StepProfile& profile,
 
 std::vector<std::size_t> first_uses(const StepProfile& profile, const std::vector<bool>& in_use) {
   std::vector<std::size_t> first_use;
-  first_use.reserve(profile.storages.size());
-  for (const StepProfile::Storage& storage : profile.storages)
-    first_use.push_back(storage.first_use);
+  first_use.reserve(profile.candidates.size());
+  for (std::size_t candidate = 0; candidate < profile.candidates.size(); ++candidate)
+    first_use.push_back(profile.first_use(candidate));
   for (std::size_t each = in_use.size(); each-- > 0;) {
     const Operand& operand = profile.memory.operands[each];
     std::size_t& event = first_use[operand.storage];
-    if (!in_use[each] && operand.from == event) event = offloaded_until(profile.memory, operand);
+    if (!in_use[each] && operand.from == event) event = offloaded_until(profile, operand);
   }
   return first_use;
 }

@@ -11,7 +11,6 @@
 
 namespace spillway {
 
-struct RecordedStep;
 struct StepProfile;
 enum class Action : std::uint8_t;
 
@@ -54,11 +53,11 @@ struct ComputedLater {
   std::uint64_t bytes = 0;
 };
 
-ComputedLater computed_later(const RecordedStep& step, const Operand& operand);
+ComputedLater computed_later(const StepProfile& profile, const Operand& operand);
 
 /// The event of the operand storage's next use if nothing is recomputed from it. That is the
 /// operand's end; if the storage was released there, its next use.
-std::size_t offloaded_until(const RecordedStep& step, const Operand& operand);
+std::size_t offloaded_until(const StepProfile& profile, const Operand& operand);
 
 /// By storage the event at whose beginning it is first used in a step with these actions; the
 /// number of events if it is never used.

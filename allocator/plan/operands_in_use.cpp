@@ -31,9 +31,9 @@ class OperandsInUse::Lists {
 /// Precomputed queries of the profile's operands.
 struct OperandsInUse::Index {
   explicit Index(const StepProfile& profile)
-      : Index(profile.memory.operands, profile.storages.size()) {
+      : Index(profile.memory.operands, profile.candidates.size()) {
     for (const Operand& operand : profile.memory.operands)
-      later.push_back(computed_later(profile.memory, operand));
+      later.push_back(computed_later(profile, operand));
   }
 
   Index(const std::vector<Operand>& operands, std::size_t storages)
@@ -65,8 +65,8 @@ struct OperandsInUse::Index {
 OperandsInUse::OperandsInUse(const StepProfile& profile) : profile_(&profile) {
   if (profile.memory.operands.empty()) return;
   index_ = std::make_shared<const Index>(profile);
-  for (const StepProfile::Storage& storage : profile.storages)
-    actions_.push_back(storage.recompute ? Action::kRecompute : Action::kOffload);
+  for (const Candidate& candidate : profile.candidates)
+    actions_.push_back(candidate.recompute ? Action::kRecompute : Action::kOffload);
   for (const bool in_use : operands_in_use(profile, actions_))
     in_use_.push_back(in_use ? 1 : 0);
 }
@@ -114,9 +114,9 @@ std::vector<std::size_t> OperandsInUse::settle(std::size_t storage, Action actio
 
 std::vector<std::size_t> OperandsInUse::first_use() const {
   std::vector<std::size_t> first_use;
-  first_use.reserve(profile_->storages.size());
-  for (const StepProfile::Storage& storage : profile_->storages)
-    first_use.push_back(storage.first_use);
+  first_use.reserve(profile_->candidates.size());
+  for (std::size_t candidate = 0; candidate < profile_->candidates.size(); ++candidate)
+    first_use.push_back(profile_->first_use(candidate));
   const auto& operands = profile_->memory.operands;
   for (std::size_t each = operands.size(); each-- > 0;) {
     std::size_t& event = first_use[operands[each].storage];

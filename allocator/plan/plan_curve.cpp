@@ -26,7 +26,7 @@ std::vector<PlanPoint> plan_curve(const StepProfile& profile,
                                   std::size_t points,
                                   const std::function<Bytes(Bytes)>& budget_for) {
   SPILLWAY_CHECK(points >= 2);
-  const std::vector<Action> keep(profile.storages.size(), Action::kKeep);
+  const std::vector<Action> keep(profile.candidates.size(), Action::kKeep);
   const auto allocated = allocated_bytes(profile, keep);
   const std::uint64_t most =
       allocated.empty() ? 0 : *std::max_element(allocated.begin(), allocated.end());

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -15,7 +15,7 @@ namespace spillway {
 namespace {
 
 /// Maximum number of simulations beyond the first two. Golden section with that many ends within a
-/// twentieth of the range, and plans of neighbors hardly differ. With more storages and operands
+/// twentieth of the range, and plans of neighbors hardly differ. With more candidates and operands
 /// than this, fewer, by the square.
 constexpr int kMaxTries = 6;
 constexpr double kManyStorages = 5000;
@@ -28,9 +28,29 @@ std::size_t part(std::size_t of, double share) {
 std::uint64_t least_of(const StepProfile& profile, const PeakProfile& all_offloaded) {
   if (!profile.free_at_once || profile.memory.operands.empty()) return all_offloaded.most();
   PeakProfile none_for_others = all_offloaded;
-  for (std::size_t storage = 0; storage < profile.storages.size(); ++storage)
-    none_for_others.offload(storage);
+  for (std::size_t candidate = 0; candidate < profile.candidates.size(); ++candidate)
+    none_for_others.offload(candidate);
   return none_for_others.most();
+}
+
+/// By candidate: the seconds of its copies per byte and second of memory that its windows free;
+/// zero without times.
+std::vector<double> copy_costs(const StepProfile& profile) {
+  std::vector<double> costs(profile.candidates.size());
+  if (!profile.timed()) return costs;
+  std::vector<double> before(profile.events() + 1);
+  std::partial_sum(profile.seconds.begin(), profile.seconds.end(), before.begin() + 1);
+  for (std::size_t candidate = 0; candidate < costs.size(); ++candidate) {
+    double copies = 0;
+    double freed = 0;
+    for (const Window& window : profile.candidates[candidate].windows) {
+      if (window.out > 0) copies += profile.link.out_seconds(window.out);
+      if (window.in > 0) copies += profile.link.in_seconds(window.in);
+      freed += static_cast<double>(window.bytes) * (before[window.to] - before[window.from]);
+    }
+    costs[candidate] = copies > 0 ? copies / freed : 0;  // infinite if it frees nothing
+  }
+  return costs;
 }
 
 class Planner {
@@ -42,37 +62,39 @@ class Planner {
         all_offloaded_(nothing_decided_),
         tried_room_(nothing_decided_),
         least_(least_of(profile, nothing_decided_)),
+        cost_(copy_costs(profile)),
         uses_(nothing_decided_.first_use(), profile.events()) {
     const std::vector<std::size_t> offloaded_instead = evict_for();
-    // Storages that the least peak has room for are kept whatever the budget, if that has room for
-    // operands. The order of the remaining ones thus does not depend on the budget.
+    // Candidates that the least peak has room for are kept whatever the budget, if that has room
+    // for operands. The order of the remaining ones thus does not depend on the budget.
     const std::uint64_t most = all_offloaded_.most();
     std::vector<std::size_t> recomputable;
-    for (std::size_t storage = profile.storages.size(); storage-- > 0;) {
+    for (std::size_t candidate = profile.candidates.size(); candidate-- > 0;) {
       const bool instead =
-          std::binary_search(offloaded_instead.begin(), offloaded_instead.end(), storage);
-      if (profile.storages[storage].recompute && !instead) {
-        recomputable.push_back(storage);
-      } else if (!all_offloaded_.keep(storage, most)) {
-        offloaded_.push_back(storage);
+          std::binary_search(offloaded_instead.begin(), offloaded_instead.end(), candidate);
+      if (profile.candidates[candidate].recompute && !instead) {
+        recomputable.push_back(candidate);
+      } else if (!all_offloaded_.keep(candidate, most)) {
+        offloaded_.push_back(candidate);
       }
     }
+    order_offloaded();
     const auto is_more_expensive = [&](std::size_t left, std::size_t right) {
-      const auto& one = profile.storages[left];
-      const auto& other = profile.storages[right];
+      const auto& one = profile.candidates[left];
+      const auto& other = profile.candidates[right];
       return *one.recompute * static_cast<double>(other.bytes) >
              *other.recompute * static_cast<double>(one.bytes);
     };
     std::stable_sort(recomputable.begin(), recomputable.end(), is_more_expensive);
-    for (const std::size_t storage : recomputable)
-      if (!all_offloaded_.keep(storage, most)) recomputed_.push_back(storage);
+    for (const std::size_t candidate : recomputable)
+      if (!all_offloaded_.keep(candidate, most)) recomputed_.push_back(candidate);
   }
 
   BudgetPlan best() {
     const std::vector<std::size_t> offloaded = offloaded_;
     const std::vector<std::size_t> recomputed = recomputed_;
     const auto all =
-        static_cast<double>(profile_.storages.size() + profile_.memory.operands.size());
+        static_cast<double>(profile_.candidates.size() + profile_.memory.operands.size());
     const double share = std::min(1.0, kManyStorages / all);
     const auto tries = static_cast<int>(kMaxTries * share * share);
     if (!offload_expensive()) return best_of_first(tries);
@@ -88,43 +110,49 @@ class Planner {
   }
 
  private:
-  /// Offloads the earliest expensive storages too, as many as the link can copy in the forward pass
-  /// in addition to those that can only be offloaded. False if there are none.
+  /// Offloads the earliest expensive candidates too, as many as the link can copy in the forward
+  /// pass in addition to those that can only be offloaded. False if there are none.
   bool offload_expensive() {
     if (!profile_.timed() || !profile_.free_at_once) return false;
     std::vector<std::size_t> expensive;
-    for (const std::size_t storage : recomputed_)
-      if (is_expensive(profile_, storage)) expensive.push_back(storage);
+    for (const std::size_t candidate : recomputed_)
+      if (is_expensive(profile_, candidate)) expensive.push_back(candidate);
     std::sort(expensive.begin(), expensive.end());
-    double left = forward_seconds(profile_);
-    for (const std::size_t storage : offloaded_)
-      left -= profile_.link.out_seconds(profile_.storages[storage].bytes);
+    double left = profile_.seconds_of_saving();
+    for (const std::size_t candidate : offloaded_)
+      left -= profile_.out_seconds(candidate);
     std::size_t fit = 0;
     for (; fit < expensive.size(); ++fit) {
-      left -= profile_.link.out_seconds(profile_.storages[expensive[fit]].bytes);
+      left -= profile_.out_seconds(expensive[fit]);
       if (left < 0) break;
     }
     expensive.resize(fit);
     fit_in(expensive);
     if (expensive.empty()) return false;
-    std::erase_if(recomputed_, [&](std::size_t storage) {
-      return std::binary_search(expensive.begin(), expensive.end(), storage);
+    std::erase_if(recomputed_, [&](std::size_t candidate) {
+      return std::binary_search(expensive.begin(), expensive.end(), candidate);
     });
     offloaded_.insert(offloaded_.end(), expensive.begin(), expensive.end());
-    std::sort(offloaded_.begin(), offloaded_.end(), std::greater());
+    order_offloaded();
     tried_.clear();
     return true;
   }
 
-  /// Removes storages that must not be offloaded: others would be recomputed later, and might then
-  /// exceed the budget.
+  void order_offloaded() {
+    std::sort(offloaded_.begin(), offloaded_.end(), [&](std::size_t left, std::size_t right) {
+      return cost_[left] != cost_[right] ? cost_[left] > cost_[right] : left > right;
+    });
+  }
+
+  /// Removes candidates that must not be offloaded: others would be recomputed later, and might
+  /// then exceed the budget.
   void fit_in(std::vector<std::size_t>& expensive) {
     PeakProfile room = all_offloaded_;
     const std::uint64_t most = std::max(budget_, room.most());
-    std::erase_if(expensive, [&](std::size_t storage) {
-      room.offload(storage);
+    std::erase_if(expensive, [&](std::size_t candidate) {
+      room.offload(candidate);
       if (room.most() <= most) return false;
-      room.compute(storage);
+      room.compute(candidate);
       return true;
     });
   }
@@ -134,7 +162,7 @@ class Planner {
     if (!profile_.timed() || recomputed_.empty()) return std::move(all.plan);
     const std::size_t most = all.first;
     tried_.emplace(most, std::move(all.plan));
-    // Golden section over the number of offloaded storages that are put back first.
+    // Golden section over the number of offloaded candidates that are put back first.
     const auto seconds = [&](std::size_t first) {
       return tried(first).timing.total();
     };
@@ -160,10 +188,10 @@ class Planner {
 
   struct Tried {
     BudgetPlan plan;
-    std::size_t first;  // number of offloaded storages put back before the recomputed ones
+    std::size_t first;  // number of offloaded candidates put back before the recomputed ones
   };
 
-  /// If the budget is too small even with everything offloaded or recomputed: storages to offload
+  /// If the budget is too small even with everything offloaded or recomputed: candidates to offload
   /// instead of recomputing, because recomputation needs operands on the device. In order.
   std::vector<std::size_t> evict_for() {
     std::vector<std::size_t> offloaded;
@@ -185,17 +213,17 @@ class Planner {
   /// offloaded byte.
   [[nodiscard]] std::vector<std::size_t> products_at(std::size_t event) const {
     std::vector<std::pair<double, std::size_t>> found;
-    for (std::size_t storage = 0; storage < profile_.storages.size(); ++storage) {
-      const std::uint64_t bytes = all_offloaded_.operand_bytes_for(storage, event);
-      const std::uint64_t copied = std::max<std::uint64_t>(profile_.storages[storage].bytes, 1);
+    for (std::size_t candidate = 0; candidate < profile_.candidates.size(); ++candidate) {
+      const std::uint64_t bytes = all_offloaded_.operand_bytes_for(candidate, event);
+      const std::uint64_t copied = std::max<std::uint64_t>(profile_.candidates[candidate].bytes, 1);
       if (bytes > 0)
-        found.emplace_back(-static_cast<double>(bytes) / static_cast<double>(copied), storage);
+        found.emplace_back(-static_cast<double>(bytes) / static_cast<double>(copied), candidate);
     }
     std::sort(found.begin(), found.end());
     std::vector<std::size_t> products;
     products.reserve(found.size());
-    for (const auto& [share, storage] : found)
-      products.push_back(storage);
+    for (const auto& [share, candidate] : found)
+      products.push_back(candidate);
     return products;
   }
 
@@ -205,31 +233,32 @@ class Planner {
     return tried_.emplace(first, plan_with(first).plan).first->second;
   }
 
-  /// Puts back `first` offloaded storages, then the recomputed ones, then the other offloaded ones.
+  /// Puts back `first` offloaded candidates, then the recomputed ones, then the other offloaded
+  /// ones.
   Tried plan_with(std::size_t first) {
     PeakProfile& room = tried_room_;
     room = all_offloaded_;
-    for (const std::size_t storage : offloaded_)
-      room.offload(storage);
+    for (const std::size_t candidate : offloaded_)
+      room.offload(candidate);
     Tried tried{{}, 0};
     std::size_t next = 0;  // among the offloaded ones
     BudgetPlan& plan = tried.plan;
-    plan.actions.assign(profile_.storages.size(), Action::kKeep);
-    for (const std::size_t storage : offloaded_)
-      plan.actions[storage] = Action::kOffload;
-    for (const std::size_t storage : recomputed_)
-      plan.actions[storage] = Action::kRecompute;
+    plan.actions.assign(profile_.candidates.size(), Action::kKeep);
+    for (const std::size_t candidate : offloaded_)
+      plan.actions[candidate] = Action::kOffload;
+    for (const std::size_t candidate : recomputed_)
+      plan.actions[candidate] = Action::kRecompute;
     const auto put_back = [&](std::size_t until) {
       for (; next < until; ++next) {
-        const std::size_t storage = offloaded_[next];
-        if (!room.keep(storage, budget_)) return;
-        plan.actions[storage] = Action::kKeep;
+        const std::size_t candidate = offloaded_[next];
+        if (!room.keep(candidate, budget_)) return;
+        plan.actions[candidate] = Action::kKeep;
       }
     };
     put_back(first);
     tried.first = next;
-    for (const std::size_t storage : recomputed_)
-      if (room.keep(storage, budget_)) plan.actions[storage] = Action::kKeep;
+    for (const std::size_t candidate : recomputed_)
+      if (room.keep(candidate, budget_)) plan.actions[candidate] = Action::kKeep;
     put_back(offloaded_.size());
     plan.least = Bytes{least_};
     complete(profile_, uses_, room, Bytes{budget_}, plan);
@@ -242,7 +271,8 @@ class Planner {
   PeakProfile all_offloaded_;
   PeakProfile tried_room_;  // reused by each try
   const std::uint64_t least_;
-  // can only be offloaded and lowers a peak, the latest first
+  const std::vector<double> cost_;  // of copies, by candidate
+  // can only be offloaded and lowers a peak, the one with the highest cost first
   std::vector<std::size_t> offloaded_;
   std::vector<std::size_t> recomputed_;  // the most expensive first
   const Uses uses_;

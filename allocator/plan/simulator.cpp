@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <vector>
 
 namespace spillway {
@@ -12,21 +13,21 @@ namespace {
 
 constexpr auto kNone = std::numeric_limits<std::size_t>::max();
 
-/// Storages by the index of an event, in order per event.
+/// Indices of windows by event, in order per event.
 class ByEvent {
  public:
-  ByEvent(std::size_t events, std::size_t storages) : first_(events + 1, kNone), next_(storages) {}
+  ByEvent(std::size_t events, std::size_t windows) : first_(events + 1, kNone), next_(windows) {}
 
-  /// Call it with the last storage first.
-  void put(std::size_t event, std::size_t storage) {
-    next_[storage] = first_[event];
-    first_[event] = storage;
+  /// Call it with the last window first.
+  void put(std::size_t event, std::size_t window) {
+    next_[window] = first_[event];
+    first_[event] = window;
   }
 
   template <typename Function>
   void each(std::size_t event, Function function) const {
-    for (std::size_t storage = first_[event]; storage != kNone; storage = next_[storage])
-      function(storage);
+    for (std::size_t window = first_[event]; window != kNone; window = next_[window])
+      function(window);
   }
 
  private:
@@ -34,40 +35,70 @@ class ByEvent {
   std::vector<std::size_t> next_;
 };
 
+/// A window that the plan uses, with its copies.
+struct Absence {
+  const Window* window;
+  std::size_t fetch;              // event at which its copy in is queued
+  std::size_t use;                // event that needs it
+  std::optional<double> again{};  // seconds of the recomputation, if it is not fetched
+  double out_end = 0;             // of its copy out
+  double in_end = 0;
+  bool released = false;  // its bytes still wait for the copy out
+};
+
+/// The windows in which a step with this plan has its candidates away. A first window may extend
+/// over later ones, if what used it in between is not recomputed.
+std::vector<Absence> absences_of(const StepProfile& profile, const BudgetPlan& plan) {
+  std::vector<Absence> absences;
+  for (std::size_t candidate = 0; candidate < plan.actions.size(); ++candidate) {
+    const Candidate& known = profile.candidates[candidate];
+    const std::size_t first_use = plan.first_use[candidate];
+    if (plan.actions[candidate] == Action::kKeep || known.windows.empty()) continue;
+    const bool again = plan.actions[candidate] == Action::kRecompute;
+    const double seconds = known.recompute.value_or(0);
+    absences.push_back({&known.windows.front(),
+                        plan.fetch[candidate],
+                        first_use,
+                        again ? std::optional(seconds) : std::nullopt});
+    for (std::size_t each = 1; !again && each < known.windows.size(); ++each) {
+      const Window& window = known.windows[each];
+      if (window.to > first_use && (window.in > 0 || window.out > 0))
+        absences.push_back({&window, window.to, window.to});
+    }
+  }
+  return absences;
+}
+
 class Simulation {
  public:
   Simulation(const StepProfile& profile, const BudgetPlan& plan, Bytes budget)
       : profile_(profile),
-        plan_(plan),
         budget_(budget.count()),
         allocated_(allocated_bytes(profile, plan.actions, plan.fetch)),
-        saved_(profile.events(), profile.storages.size()),
-        released_(profile.events(), profile.storages.size()),
-        fetched_(profile.events(), profile.storages.size()),
-        first_use_(profile.events(), profile.storages.size()),
-        copies_(profile.storages.size()) {
-    for (std::size_t storage = profile.storages.size(); storage-- > 0;) {
-      if (plan.actions[storage] == Action::kKeep) continue;
-      first_use_.put(plan.first_use[storage], storage);
-      if (plan.actions[storage] != Action::kOffload) continue;
-      saved_.put(profile.storages[storage].saved, storage);
-      fetched_.put(plan.fetch[storage], storage);
-    }
-    for (const RecordedStep::Absence& offloaded : profile.memory.absences) {
-      Copies& copies = copies_[offloaded.storage];
-      if (plan.actions[offloaded.storage] != Action::kOffload || copies.bytes != 0) continue;
-      copies.bytes = offloaded.bytes;  // of its first absence
-      released_.put(offloaded.from, offloaded.storage);
+        absences_(absences_of(profile, plan)),
+        ready_(profile.events(), absences_.size()),
+        released_(profile.events(), absences_.size()),
+        fetched_(profile.events(), absences_.size()),
+        used_(profile.events(), absences_.size()) {
+    for (std::size_t each = absences_.size(); each-- > 0;) {
+      const Absence& absence = absences_[each];
+      used_.put(absence.use, each);
+      if (absence.again) continue;
+      if (absence.window->out > 0) {
+        ready_.put(absence.window->ready, each);
+        released_.put(absence.window->from, each);
+      }
+      if (absence.window->in > 0) fetched_.put(absence.fetch, each);
     }
   }
 
   StepTiming run() {
     for (std::size_t event = 0; event < profile_.events(); ++event) {
-      saved_.each(event, [&](std::size_t storage) { copy_out(storage); });
-      released_.each(event, [&](std::size_t storage) { release(storage); });
-      fetched_.each(event, [&](std::size_t storage) { copy_in(storage); });
+      ready_.each(event, [&](std::size_t each) { copy_out(absences_[each]); });
+      released_.each(event, [&](std::size_t each) { release(absences_[each]); });
+      fetched_.each(event, [&](std::size_t each) { copy_in(absences_[each]); });
       wait_for_memory(allocated_[event]);
-      first_use_.each(event, [&](std::size_t storage) { use(storage); });
+      used_.each(event, [&](std::size_t each) { use(absences_[each]); });
       now_ += profile_.seconds[event];
       timing_.compute += profile_.seconds[event];
     }
@@ -75,52 +106,42 @@ class Simulation {
   }
 
  private:
-  struct Copies {
-    std::uint64_t bytes = 0;  // released bytes that its copy out still needs
-    double out = 0;           // end of that copy
-    double in = 0;
-    bool released = false;
-  };
-
-  void copy_out(std::size_t storage) {
-    link_out_ =
-        std::max(link_out_, now_) + profile_.link.out_seconds(profile_.storages[storage].bytes);
-    copies_[storage].out = link_out_;
-    leaving_.push_back(storage);
+  void copy_out(Absence& absence) {
+    link_out_ = std::max(link_out_, now_) + profile_.link.out_seconds(absence.window->out);
+    absence.out_end = link_out_;
+    leaving_.push_back(&absence);
   }
 
-  void release(std::size_t storage) {
-    Copies& copies = copies_[storage];
-    if (copies.out <= now_) return;
-    copies.released = true;
-    in_flight_ += copies.bytes;
+  void release(Absence& absence) {
+    if (absence.out_end <= now_) return;
+    absence.released = true;
+    in_flight_ += absence.window->bytes;
   }
 
-  void copy_in(std::size_t storage) {
-    link_in_ = std::max({link_in_, now_, copies_[storage].out}) +
-               profile_.link.in_seconds(profile_.storages[storage].bytes);
-    copies_[storage].in = link_in_;
+  void copy_in(Absence& absence) {
+    link_in_ =
+        std::max({link_in_, now_, absence.out_end}) + profile_.link.in_seconds(absence.window->in);
+    absence.in_end = link_in_;
   }
 
   void wait_for_memory(std::uint64_t allocated) {
     for (; left_ < leaving_.size(); ++left_) {
-      const Copies& next = copies_[leaving_[left_]];
-      if (next.out > now_) {
+      const Absence& next = *leaving_[left_];
+      if (next.out_end > now_) {
         if (allocated + in_flight_ <= budget_) return;
-        timing_.stall_out += wait_until(next.out);
+        timing_.stall_out += wait_until(next.out_end);
       }
-      if (next.released) in_flight_ -= next.bytes;
+      if (next.released) in_flight_ -= next.window->bytes;
     }
   }
 
-  void use(std::size_t storage) {
-    if (plan_.actions[storage] == Action::kOffload) {
-      timing_.stall_in += wait_until(copies_[storage].in);
+  void use(const Absence& absence) {
+    if (!absence.again) {
+      timing_.stall_in += wait_until(absence.in_end);
       return;
     }
-    const double seconds = profile_.storages[storage].recompute.value_or(0);
-    timing_.recompute += seconds;
-    now_ += seconds;
+    timing_.recompute += *absence.again;
+    now_ += *absence.again;
   }
 
   double wait_until(double when) {
@@ -130,17 +151,16 @@ class Simulation {
   }
 
   const StepProfile& profile_;
-  const BudgetPlan& plan_;
   const std::uint64_t budget_;
   const std::vector<std::uint64_t> allocated_;
-  ByEvent saved_;
+  std::vector<Absence> absences_;
+  ByEvent ready_;
   ByEvent released_;
   ByEvent fetched_;
-  ByEvent first_use_;
-  std::vector<Copies> copies_;
-  std::vector<std::size_t> leaving_;  // in the order of their copies
-  std::size_t left_ = 0;              // index in leaving_
-  std::uint64_t in_flight_ = 0;       // released, and not copied yet
+  ByEvent used_;
+  std::vector<Absence*> leaving_;  // in the order of their copies
+  std::size_t left_ = 0;           // index in leaving_
+  std::uint64_t in_flight_ = 0;    // released, and not copied yet
   double now_ = 0;
   double link_out_ = 0;  // end of the last copy
   double link_in_ = 0;

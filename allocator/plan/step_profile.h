@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -26,18 +25,30 @@ struct LinkRates {
   }
 };
 
-/// A recorded step with the costs of its storages: the complete input of planning. Event indices
+/// An interval of a step in which a candidate's memory is not needed: its events from <= e < to.
+struct Window {
+  std::size_t from = 0;  // the end of the last use before it
+  std::size_t to = 0;    // the next use; the number of events if it is not used again in the step
+  std::uint64_t bytes = 0;  // of its block, which is free meanwhile
+  std::size_t ready = 0;    // the event at which a copy out can begin: the contents are final
+  std::uint64_t out = 0;    // bytes to copy out; zero if the copy on the host is current
+  std::uint64_t in = 0;     // bytes to copy in for the next use; zero if there is none
+};
+
+/// What one action decides: the contents of a storage over one or several windows. A storage whose
+/// windows can be decided independently has a candidate for each of them.
+struct Candidate {
+  std::uint64_t bytes = 0;            // of the contents, for comparisons and sums
+  std::optional<double> recompute{};  // seconds of recomputing them; none if that is impossible
+  std::vector<Window> windows{};      // disjoint, in order; empty: it is needed all the time
+};
+
+/// A recorded step with the costs of its candidates: the complete input of planning. Event indices
 /// are those of `memory`; seconds are device time.
 struct StepProfile {
-  struct Storage {
-    std::uint64_t bytes = 0;  // copied by an offload, each way
-    std::size_t saved = 0;    // event index of its save
-    std::size_t first_use =
-        0;  // event index of its next use; the number of events if there is none
-    std::optional<double> recompute{};  // seconds; none if it cannot be recomputed
-  };
-
-  explicit StepProfile(RecordedStep recorded) : memory(std::move(recorded)) {}
+  /// A candidate for each storage of the recording, whose absences become its windows. The first
+  /// one is copied out; each one that ends with a use is copied in.
+  explicit StepProfile(RecordedStep recorded);
 
   [[nodiscard]] std::size_t events() const { return memory.peaks.size(); }
 
@@ -46,18 +57,33 @@ struct StepProfile {
     return seconds.size() == events() && link.out > 0 && link.in > 0;
   }
 
-  RecordedStep memory;
-  std::vector<Storage> storages{};
+  /// Sets the bytes of a candidate's contents, and of its copies.
+  void set_contents(std::size_t candidate, std::uint64_t bytes);
+
+  /// The event of the candidate's first use after a window; events() if there is none.
+  [[nodiscard]] std::size_t first_use(std::size_t candidate) const {
+    const auto& windows = candidates[candidate].windows;
+    return windows.empty() ? events() : windows.front().to;
+  }
+
+  /// Seconds of the copies out of all of a candidate's windows.
+  [[nodiscard]] double out_seconds(std::size_t candidate) const;
+
+  /// Compute seconds up to the end of the last event in which a copy out becomes possible: the
+  /// forward pass, in a step of one. Copies out that take no longer do not delay compute after it.
+  [[nodiscard]] double seconds_of_saving() const;
+
+  RecordedStep memory;  // without absences, which are windows here
+  std::vector<Candidate> candidates{};
   /// Compute time of each event, without copies, waits and recomputation; empty if unknown.
   std::vector<double> seconds{};
-  std::size_t boundary = 0;  // first event of the backward pass
   /// Memory can be reused as soon as its copy out is queued. If not, plans do not offload storages
   /// that the recorded step recomputed, because offloading would free them later.
   bool free_at_once = true;
   LinkRates link{};
 };
 
-/// The action for a storage between the forward and backward pass.
+/// The action for the windows of a candidate.
 enum class Action : std::uint8_t {
   kKeep,
   kOffload,    // offload to the host, then fetch

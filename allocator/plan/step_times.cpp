@@ -129,31 +129,19 @@ StepProfile profile_of(RecordedStep step,
                        const std::vector<bool>& recomputable,
                        const StepTimes* times) {
   StepProfile profile(std::move(step));
-  const RecordedStep& memory = profile.memory;
-  const std::size_t none = profile.events();
-  profile.boundary = none;
   for (std::size_t storage = 0; storage < sizes.size(); ++storage) {
-    StepProfile::Storage& known = profile.storages.emplace_back();
-    known.bytes = sizes[storage].count();
-    known.saved = known.first_use = none;
-    if (recomputable[storage]) known.recompute = 0;
-  }
-  for (std::size_t each = memory.absences.size(); each-- > 0;) {
-    const RecordedStep::Absence& offloaded = memory.absences[each];
-    StepProfile::Storage& known = profile.storages[offloaded.storage];
-    known.saved = offloaded.from;
-    known.first_use = offloaded.to;
-    profile.boundary = std::min(profile.boundary, offloaded.to);
+    profile.set_contents(storage, sizes[storage].count());
+    if (recomputable[storage]) profile.candidates[storage].recompute = 0;
   }
   if (times == nullptr) return profile;
-  if (none > 0) profile.seconds = seconds_of(memory, *times);
+  if (profile.events() > 0) profile.seconds = seconds_of(profile.memory, *times);
   profile.link = times->link;
-  if (times->boundary)
-    profile.boundary = std::min(profile.boundary, memory.event_of(*times->boundary));
   for (std::size_t storage = 0; storage < sizes.size(); ++storage) {
-    StepProfile::Storage& known = profile.storages[storage];
-    if (storage < times->saved.size())
-      known.saved = std::min(known.saved, memory.event_of(times->saved[storage]));
+    Candidate& known = profile.candidates[storage];
+    if (storage < times->saved.size() && !known.windows.empty()) {
+      Window& first = known.windows.front();
+      first.ready = std::min(first.ready, profile.memory.event_of(times->saved[storage]));
+    }
     if (known.recompute && storage < times->recompute.size())
       known.recompute = times->recompute[storage];
   }

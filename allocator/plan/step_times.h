@@ -4,7 +4,6 @@
 #include "allocator/plan/step_profile.h"
 
 #include <cstddef>
-#include <optional>
 #include <vector>
 
 namespace spillway {
@@ -22,11 +21,10 @@ struct StepTimes {
     bool used = false;  // false: saved
   };
 
-  std::vector<Mark> marks{};              // in order
-  double end = 0;                         // end of the backward pass
-  std::optional<std::size_t> boundary{};  // first event with a use of a saved storage
-  std::vector<std::size_t> saved{};       // event index by storage
-  std::vector<double> recompute{};        // seconds, by storage
+  std::vector<Mark> marks{};         // in order
+  double end = 0;                    // end of the backward pass
+  std::vector<std::size_t> saved{};  // event index by storage
+  std::vector<double> recompute{};   // seconds, by storage
   LinkRates link{};
 };
 

@@ -45,7 +45,6 @@ inline StepTimes even_times(std::size_t events) {
   for (std::size_t event = 0; event < events; ++event)
     times.marks.push_back({event, static_cast<double>(event)});
   times.end = static_cast<double>(events);
-  times.boundary = events / 2 + 1;
   times.link = {1000, 1000, 0};
   return times;
 }

@@ -76,9 +76,9 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
         {"a kept one marked offloaded, without its peak and time",
          [](auto& step, auto& plan, auto&) {
            for (std::size_t each = 0; each < plan.actions.size(); ++each) {
-             if (plan.actions[each] != Action::kKeep || step.storages[each].recompute) continue;
+             if (plan.actions[each] != Action::kKeep || step.candidates[each].recompute) continue;
              plan.actions[each] = Action::kOffload;
-             plan.fetch[each] = step.storages[each].first_use;
+             plan.fetch[each] = step.first_use(each);
              return;
            }
          }},
@@ -87,19 +87,19 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
            const auto first_offload =
                std::find(plan.actions.begin(), plan.actions.end(), Action::kOffload);
            const auto each = static_cast<std::size_t>(first_offload - plan.actions.begin());
-           plan.fetch[each] = step.storages[each].first_use + 1;
+           plan.fetch[each] = step.first_use(each) + 1;
          }},
         {"one is fetched in the forward pass",
-         [](auto& step, auto& plan, auto&) {
+         [](auto&, auto& plan, auto&) {
            const auto first_offload =
                std::find(plan.actions.begin(), plan.actions.end(), Action::kOffload);
            plan.fetch[static_cast<std::size_t>(first_offload - plan.actions.begin())] =
-               step.boundary - 1;
+               *std::min_element(plan.first_use.begin(), plan.first_use.end()) - 1;
          }},
         {"all are fetched at once",
-         [](auto& step, auto& plan, auto&) {
+         [](auto&, auto& plan, auto&) {
            for (std::size_t each = 0; each < plan.fetch.size(); ++each)
-             plan.fetch[each] = std::min(step.boundary, step.storages[each].first_use);
+             plan.fetch[each] = *std::min_element(plan.first_use.begin(), plan.first_use.end());
          }},
         {"a smaller peak than it has",
          [](auto&, auto& plan, auto&) {
@@ -132,7 +132,7 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
          }},
         {"a step of other storages",
          [](auto& step, auto&, auto&) {
-           step.storages.pop_back();
+           step.candidates.pop_back();
          }},
 };
 

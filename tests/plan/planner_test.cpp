@@ -8,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <random>
 #include <set>
 #include <string>
@@ -18,6 +17,7 @@ namespace spillway {
 namespace {
 
 using namespace literals;
+using test_steps::best_of_all;
 using test_steps::budgets_of;
 using test_steps::even_step;
 using test_steps::random_step;
@@ -65,27 +65,6 @@ TEST(PlannerTest, TheSameStepHasTheSamePlan) {
   EXPECT_EQ(first.fetch, second.fetch);
 }
 
-/// The least time of any choice of actions, each fetched when the planner would.
-double best_of_all(const StepProfile& step, Bytes budget) {
-  const std::size_t storages = step.storages.size();
-  double best = 1e300;
-  std::vector<Action> actions(storages, Action::kKeep);
-  const std::function<void(std::size_t)> choose = [&](std::size_t storage) {
-    if (storage < storages) {
-      for (const Action action : {Action::kKeep, Action::kOffload, Action::kRecompute}) {
-        if (action == Action::kRecompute && !step.storages[storage].recompute) continue;
-        actions[storage] = action;
-        choose(storage + 1);
-      }
-      return;
-    }
-    const BudgetPlan plan = plan_with(step, actions, budget);
-    if (plan.peak <= budget) best = std::min(best, plan.timing.total());
-  };
-  choose(0);
-  return best;
-}
-
 TEST(PlannerTest, PlansOfSmallStepsAreNearlyAsFastAsTheBestOfAllChoices) {
   std::mt19937_64 random(kPlannerSeed);
   double sum = 0;
@@ -109,7 +88,7 @@ TEST(PlannerTest, ExpensiveStoragesAreOffloadedOrRecomputedNearlyOptimally) {
   int count = 0;
   for (int trial = 0; trial < 60; ++trial) {
     StepProfile step = random_step(random, 7);
-    for (StepProfile::Storage& storage : step.storages)
+    for (Candidate& storage : step.candidates)
       storage.recompute =
           step.link.out_seconds(storage.bytes) * (0.1 + 0.01 * static_cast<double>(random() % 80));
     for (const Bytes budget : budgets_of(step, 4)) {
@@ -126,12 +105,12 @@ TEST(PlannerTest, FetchesBeginAtUses) {
   for (int trial = 0; trial < 100; ++trial) {
     const StepProfile step = random_step_with_unwanted(random, 1 + random() % 30);
     std::set<std::size_t> uses;
-    for (const StepProfile::Storage& storage : step.storages)
-      uses.insert(storage.first_use);
+    for (std::size_t candidate = 0; candidate < step.candidates.size(); ++candidate)
+      uses.insert(step.first_use(candidate));
     for (const Bytes budget : budgets_of(step, 8)) {
       const BudgetPlan plan = plan_step(step, budget);
       for (std::size_t storage = 0; storage < plan.actions.size(); ++storage) {
-        const std::size_t first_use = step.storages[storage].first_use;
+        const std::size_t first_use = step.first_use(storage);
         if (plan.actions[storage] != Action::kOffload || first_use == step.events()) continue;
         ASSERT_TRUE(uses.count(plan.fetch[storage])) << "trial " << trial;
         if (plan.fetch[storage] < first_use) ++early;
@@ -143,8 +122,8 @@ TEST(PlannerTest, FetchesBeginAtUses) {
 
 TEST(PlannerTest, IfTheLinkKeepsUpOffloadingIsFreeAndNothingIsRecomputed) {
   StepProfile step = even_step(20, 1000, {1000, 1000, 0});
-  for (std::size_t storage = 0; storage < step.storages.size(); storage += 2)
-    step.storages[storage].recompute = 0.5;
+  for (std::size_t storage = 0; storage < step.candidates.size(); storage += 2)
+    step.candidates[storage].recompute = 0.5;
 
   const BudgetPlan plan = plan_step(step, 2500_B);
 
@@ -155,8 +134,8 @@ TEST(PlannerTest, IfTheLinkKeepsUpOffloadingIsFreeAndNothingIsRecomputed) {
 
 TEST(PlannerTest, WithASlowLinkCheapStoragesAreRecomputed) {
   StepProfile step = even_step(20, 1000, {1, 1, 0});
-  for (std::size_t storage = 0; storage < step.storages.size(); storage += 2)
-    step.storages[storage].recompute = 0.5;
+  for (std::size_t storage = 0; storage < step.candidates.size(); storage += 2)
+    step.candidates[storage].recompute = 0.5;
 
   const BudgetPlan plan = plan_step(step, 2500_B);
 
@@ -168,7 +147,7 @@ TEST(PlannerTest, WithASlowLinkCheapStoragesAreRecomputed) {
 TEST(PlannerTest, ExpensiveStoragesAreOffloadedAsFarAsTheLinkIsFree) {
   // Each of 20 storages is 100 bytes and takes a second of the link or half of one of computing.
   StepProfile step = even_step(20, 1000, {100, 100, 0});
-  for (StepProfile::Storage& storage : step.storages)
+  for (Candidate& storage : step.candidates)
     storage.recompute = 0.5;
   StepProfile slow = step;
   slow.link = {30, 30, 0};
@@ -189,7 +168,7 @@ TEST(PlannerTest, ExpensiveStoragesAreOffloadedAsFarAsTheLinkIsFree) {
 TEST(PlannerTest, TheCheapestPerByteIsRecomputedFirst) {
   StepProfile step = even_step(6, 1000, {1, 1, 0});
   for (std::size_t storage = 0; storage < 6; ++storage)
-    step.storages[storage].recompute = 1 + 0.1 * static_cast<double>((storage * 5) % 6);
+    step.candidates[storage].recompute = 1 + 0.1 * static_cast<double>((storage * 5) % 6);
 
   const BudgetPlan plan = plan_step(step, 1400_B);
 

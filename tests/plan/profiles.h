@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <random>
 #include <utility>
@@ -29,16 +30,13 @@ inline StepProfile random_step(std::mt19937_64& random, std::size_t storages) {
         {storage, storage + 1, events - 1 - storage, sizes[storage] + random() % 20});
   }
   StepProfile profile{RecordedStep(curve, storages)};
-  profile.boundary = profile.memory.event_of(events / 2);
   for (std::size_t event = 0; event < profile.events(); ++event)
     profile.seconds.push_back(static_cast<double>(1 + random() % 100) * 1e-3);
   for (std::size_t storage = 0; storage < storages; ++storage) {
-    StepProfile::Storage known;
-    known.bytes = sizes[storage];
-    known.saved = profile.memory.event_of(storage);
-    known.first_use = profile.memory.event_of(events - 1 - storage);
+    profile.set_contents(storage, sizes[storage]);
+    Candidate& known = profile.candidates[storage];
+    known.windows.front().ready = profile.memory.event_of(storage);
     if (random() % 3 == 0) known.recompute = static_cast<double>(random() % 40) * 1e-3;
-    profile.storages.push_back(known);
   }
   profile.link = {static_cast<double>(500 + random() % 20000),
                   static_cast<double>(500 + random() % 20000),
@@ -50,10 +48,10 @@ inline StepProfile random_step(std::mt19937_64& random, std::size_t storages) {
 /// saved which no backward pass goes through.
 inline StepProfile random_step_with_unwanted(std::mt19937_64& random, std::size_t storages) {
   StepProfile profile = random_step(random, storages);
-  for (RecordedStep::Absence& offloaded : profile.memory.absences) {
+  for (Candidate& candidate : profile.candidates) {
     if (random() % 4 != 0) continue;
-    offloaded.to = profile.events();
-    profile.storages[offloaded.storage].first_use = profile.events();
+    candidate.windows.front().to = profile.events();
+    candidate.windows.front().in = 0;
   }
   return profile;
 }
@@ -73,7 +71,6 @@ class StepWithOperands {
     curve_.allocated.push_back(kBase);
     for (std::size_t storage = 0; storage < storages; ++storage)
       save(storage, reach);
-    boundary_ = curve_.allocated.size();
     for (std::size_t storage = storages; storage-- > 0;) {
       const bool unwanted = comes_and_goes && random() % 6 == 0;
       if (!unwanted) use(storage);
@@ -92,19 +89,12 @@ class StepWithOperands {
 
   [[nodiscard]] StepProfile profile() {
     StepProfile profile{RecordedStep(curve_, sizes_.size())};
-    profile.boundary = profile.memory.event_of(boundary_);
     for (std::size_t event = 0; event < profile.events(); ++event)
       profile.seconds.push_back(static_cast<double>(1 + random_() % 100) * 1e-3);
     for (std::size_t storage = 0; storage < sizes_.size(); ++storage) {
-      const std::size_t none = profile.events();
-      StepProfile::Storage known{sizes_[storage], none, none};
-      if (!operands_[storage].empty()) known.recompute = static_cast<double>(random_() % 40) * 1e-3;
-      profile.storages.push_back(known);
-    }
-    for (std::size_t each = profile.memory.absences.size(); each-- > 0;) {
-      const RecordedStep::Absence& offloaded = profile.memory.absences[each];
-      profile.storages[offloaded.storage].saved = offloaded.from;
-      profile.storages[offloaded.storage].first_use = offloaded.to;
+      profile.set_contents(storage, sizes_[storage]);
+      if (!operands_[storage].empty())
+        profile.candidates[storage].recompute = static_cast<double>(random_() % 40) * 1e-3;
     }
     profile.link = {static_cast<double>(500 + random_() % 20000),
                     static_cast<double>(500 + random_() % 20000),
@@ -162,7 +152,6 @@ class StepWithOperands {
   std::vector<std::optional<std::size_t>> left_;  // at this event, where it is offloaded
   std::int64_t there_ = 0;
   StepCurve curve_;
-  std::size_t boundary_ = 0;
 };
 
 inline StepProfile random_step_with_operands(std::mt19937_64& random,
@@ -181,16 +170,15 @@ inline StepProfile even_step(std::size_t storages, std::uint64_t base, LinkRates
   for (std::size_t storage = 0; storage < storages; ++storage)
     curve.absences.push_back({storage, storage + 1, events - 1 - storage, 100});
   StepProfile profile{RecordedStep(curve, storages)};
-  profile.boundary = storages + 1;
   profile.seconds.assign(profile.events(), 1);
   for (std::size_t storage = 0; storage < storages; ++storage)
-    profile.storages.push_back({100, storage, events - 1 - storage});
+    profile.candidates[storage].windows.front().ready = storage;
   profile.link = link;
   return profile;
 }
 
 inline std::uint64_t peak_of(const StepProfile& step, Action everything) {
-  const std::vector<Action> actions(step.storages.size(), everything);
+  const std::vector<Action> actions(step.candidates.size(), everything);
   const auto allocated = allocated_bytes(step, actions);
   return *std::max_element(allocated.begin(), allocated.end());
 }
@@ -204,6 +192,28 @@ inline std::vector<Bytes> budgets_of(const StepProfile& step, std::uint64_t coun
   for (std::uint64_t each = 0; each <= count; ++each)
     budgets.emplace_back(least + (most - least) * each / count);
   return budgets;
+}
+
+/// The least time of any choice of actions, each fetched when the planner would.
+inline double best_of_all(const StepProfile& step, Bytes budget) {
+  double best = 1e300;
+  std::vector<Action> actions(step.candidates.size(), Action::kKeep);
+  const std::function<void(std::size_t)> choose = [&](std::size_t each) {
+    if (each == actions.size()) {
+      const BudgetPlan plan = plan_with(step, actions, budget);
+      if (plan.peak <= budget) best = std::min(best, plan.timing.total());
+      return;
+    }
+    for (const Action action : {Action::kOffload, Action::kRecompute, Action::kKeep}) {
+      const Candidate& candidate = step.candidates[each];
+      if (action == Action::kRecompute && !candidate.recompute) continue;
+      if (action != Action::kKeep && candidate.windows.empty()) continue;
+      actions[each] = action;
+      choose(each + 1);
+    }
+  };
+  choose(0);
+  return best;
 }
 
 }  // namespace spillway::test_steps

@@ -15,8 +15,8 @@ using test_steps::even_step;
 /// Everything is offloaded. All fetches begin at event 4, in the order of the storages.
 BudgetPlan all_fetched_from_event_4(const StepProfile& step) {
   BudgetPlan plan;
-  plan.actions.assign(step.storages.size(), Action::kOffload);
-  plan.fetch.assign(step.storages.size(), 4);
+  plan.actions.assign(step.candidates.size(), Action::kOffload);
+  plan.fetch.assign(step.candidates.size(), 4);
   plan.first_use = first_uses(step, plan.actions);
   return plan;
 }
@@ -62,18 +62,17 @@ TEST(BoundTest, TheLinkBoundsAnEvenStepAsComputedByHand) {
 
   // Out: 25 seconds since the first save, and one second for the event at the peak.
   EXPECT_EQ(bound.limit, StepBound::Limit::kLinkOut);
-  EXPECT_DOUBLE_EQ(bound.forward, 25 + 1);
-  EXPECT_DOUBLE_EQ(bound.backward, 10);
+  EXPECT_DOUBLE_EQ(bound.seconds, 25 + 1 + 10);
   EXPECT_DOUBLE_EQ(lower_bound(step, 2000_B).seconds, 21);
 }
 
 TEST(BoundTest, CopiesInBoundTheStepToo) {
   const StepBound bound = lower_bound(even_step(10, 1000, {100, 20, 0}), 1500_B);
 
-  // In: 400 bytes are offloaded when the backward pass begins, and a second follows the last use.
+  // In: 500 bytes are offloaded at event 10, ten seconds after the step began. Their copies take 25
+  // seconds, and a second follows the last use.
   EXPECT_EQ(bound.limit, StepBound::Limit::kLinkIn);
-  EXPECT_DOUBLE_EQ(bound.forward, 11);
-  EXPECT_DOUBLE_EQ(bound.backward, 20 + 1);
+  EXPECT_DOUBLE_EQ(bound.seconds, 10 + 25 + 1);
 }
 
 TEST(BoundTest, AStorageWithoutRoomInTheBackwardPassIsOffloadedBefore) {
@@ -91,7 +90,7 @@ TEST(BoundTest, AStorageWithoutRoomInTheBackwardPassIsOffloadedBefore) {
 
 TEST(BoundTest, RecomputationAfterAnEventCountsBesideCopiesOutBeforeIt) {
   StepProfile step = even_step(4, 0, {100, 1e9, 0});
-  for (StepProfile::Storage& storage : step.storages)
+  for (Candidate& storage : step.candidates)
     storage.recompute = 0.5;
   step.memory.peaks[6] += 400;
 

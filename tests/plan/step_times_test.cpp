@@ -18,17 +18,15 @@ TEST(StepTimesTest, AProfileHasTheMeasurementsOfEachStorage) {
   const StepCurve curve = nested({100, 100}, 1000);
   StepTimes times;
   times.link = {1000, 1000, 0};
-  times.boundary = 2;
   times.saved = {0, 1};
   times.recompute = {0.25, 0.5};
 
   const StepProfile profile =
       spillway::profile_of(RecordedStep(curve, 2), {100_B, 100_B}, {true, false}, &times);
 
-  EXPECT_EQ(profile.boundary, 2u);
-  EXPECT_EQ(profile.storages[1].saved, 1u);
-  EXPECT_EQ(profile.storages[0].recompute, 0.25);
-  EXPECT_EQ(profile.storages[1].recompute, std::nullopt);
+  EXPECT_EQ(profile.candidates[1].windows.front().ready, 1u);
+  EXPECT_EQ(profile.candidates[0].recompute, 0.25);
+  EXPECT_EQ(profile.candidates[1].recompute, std::nullopt);
 }
 
 StepTimes::Mark saved(std::size_t storage, double seconds) {

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/step_profile.h"
+
+#include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <utility>
+
+namespace spillway {
+
+StepProfile::StepProfile(RecordedStep recorded) : memory(std::move(recorded)) {
+  candidates.resize(memory.storages);
+  for (const RecordedStep::Absence& absence : std::exchange(memory.absences, {})) {
+    Candidate& candidate = candidates[absence.storage];
+    candidate.windows.push_back(
+        {absence.from, absence.to, absence.bytes, absence.from, /*out=*/0, /*in=*/0});
+  }
+  for (std::size_t candidate = 0; candidate < candidates.size(); ++candidate)
+    if (!candidates[candidate].windows.empty())
+      set_contents(candidate, candidates[candidate].windows.front().bytes);
+}
+
+void StepProfile::set_contents(std::size_t candidate, std::uint64_t bytes) {
+  Candidate& known = candidates[candidate];
+  known.bytes = bytes;
+  for (Window& window : known.windows) {
+    window.out = &window == &known.windows.front() ? bytes : 0;
+    // An absence that follows another one immediately is the rest of a partial fetch.
+    const bool is_rest = &window != &known.windows.front() && std::prev(&window)->to == window.from;
+    window.in = window.to < events() && !is_rest ? bytes : 0;
+  }
+}
+
+double StepProfile::out_seconds(std::size_t candidate) const {
+  double sum = 0;
+  for (const Window& window : candidates[candidate].windows)
+    if (window.out > 0) sum += link.out_seconds(window.out);
+  return sum;
+}
+
+double StepProfile::seconds_of_saving() const {
+  std::size_t end = 0;
+  for (const Candidate& candidate : candidates) {
+    for (const Window& window : candidate.windows)
+      if (window.out > 0) end = std::max(end, window.ready + 1);
+  }
+  end = std::min(end, seconds.size());
+  return std::accumulate(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(end), 0.0);
+}
+
+}  // namespace spillway
