@@ -9,6 +9,7 @@
 #include "allocator/heap/regions.h"
 #include "allocator/heap/replay_region.h"
 #include "allocator/heap/step_recorder.h"
+#include "allocator/heap/target_experience.h"
 
 #include <atomic>
 #include <map>
@@ -44,11 +45,7 @@ class Replay {
 
   StepRecorder recorder;
   int differing = 0;
-  // Of the current replay plan:
-  int followed = 0;          // steps that followed it, with a target
-  Bytes room;                // room that was available to it
-  std::size_t requests = 0;  // requests of its step
-  Bytes size;
+  TargetExperience::Followed plan;  // the current one
 
  private:
   static constexpr int kMaxTimesOut = 16;
@@ -96,35 +93,13 @@ struct HeapState {
   /// Updates `stranded`, and `beside_plans` as allocated plus stranded bytes.
   void see_stranded();
   Bytes beside_plans SPILLWAY_GUARDED_BY(mutex);
-  /// Counts a step that followed its replay plan. True if such steps reserve more than the target;
-  /// the next replay plan must then leave more room.
-  bool holds_too_much() SPILLWAY_REQUIRES(mutex);
   /// HeapLimits::smallest_budget.
   [[nodiscard]] Bytes smallest_budget() const;
   /// Whether the target has at least that many bytes.
   [[nodiscard]] bool has_many_pages() const;
-  /// True if a replay plan of that size would exceed the target, less the room that earlier ones
-  /// have shown to be needed. Stores the shortfall in `plan_shortfall`.
-  bool lacks_room(Bytes size) SPILLWAY_REQUIRES(mutex);
-  std::pair<Bytes, Bytes> plan_shortfall
-      SPILLWAY_GUARDED_BY(mutex);  // target and bytes: take_plan_shortfall
-
-  /// Experience with one target.
-  struct KnownTarget {
-    int trims = 0;
-    int lacked = 0;    // rejected replay plans: take_plan_shortfall
-    int given_up = 0;  // replay plans that were followed and reserved too much
-    /// The last of these: its size and its number of requests.
-    std::pair<Bytes, std::size_t> last_given_up{};
-    Bytes to_leave;  // room to leave free, learned from replay plans that reserved too much
-  };
-
-  /// Room that the next replay plan must leave free.
-  [[nodiscard]] Bytes to_leave(const KnownTarget& here) const SPILLWAY_REQUIRES(mutex);
-
-  /// Null if too many other targets are known.
-  KnownTarget* known(Bytes target) SPILLWAY_REQUIRES(mutex);
-  std::map<Bytes, KnownTarget> targets SPILLWAY_GUARDED_BY(mutex);
+  /// Bytes that a replay plan must leave free under the target.
+  [[nodiscard]] Bytes to_leave() const SPILLWAY_REQUIRES(mutex);
+  TargetExperience experience SPILLWAY_GUARDED_BY(mutex);
   /// A block that needs no wait: from free memory or, up to the target, from new memory. None if
   /// there is neither.
   std::optional<Result<Block*>> take_unfenced(

@@ -10,18 +10,10 @@
 namespace spillway {
 namespace {
 
-/// Steps under a new target fragment memory differently from earlier ones. After this many steps
-/// the layout is stable.
-constexpr int kMaxTrims = 4;
-constexpr std::size_t kMaxTargets = 256;
-/// In the first step of a replay plan, the earlier memory of its blocks is still reserved.
-constexpr int kFirstAlike = 2;
 /// With fewer pages, separate chunks would cost more than they save.
 constexpr std::uint64_t kFewestPagesToPart = 512;
 /// With fewer pages, fragmentation dominates the reserved bytes.
 constexpr std::uint64_t kFewestPages = 16;
-/// Attempts per target; the rest is left to the caller that has set it.
-constexpr int kMaxGivenUp = 4;
 
 }  // namespace
 
@@ -73,8 +65,7 @@ std::optional<Bytes> PlacementAdvisor::stranded_at_target() const {
 
 Bytes PlacementAdvisor::take_plan_shortfall() {
   const Lock lock(state_->mutex);
-  const auto [target, bytes] = std::exchange(state_->plan_shortfall, {});
-  return target == state_->accounting.target() ? bytes : Bytes{};
+  return state_->experience.take_shortfall(state_->accounting.target());
 }
 
 Bytes PlacementAdvisor::double_buffered() const {
@@ -108,13 +99,7 @@ bool PlacementAdvisor::maps_plan() const {
 void HeapState::trim_beyond_target() {
   if (!accounting.passes_target(Bytes{})) return;
   const Lock lock(mutex);
-  KnownTarget* const here = known(accounting.target());
-  if (here != nullptr && here->trims++ < kMaxTrims) trim_cached();
-}
-
-HeapState::KnownTarget* HeapState::known(Bytes target) {
-  if (targets.size() >= kMaxTargets && !targets.contains(target)) return nullptr;
-  return &targets[target];
+  if (experience.should_trim(accounting.target())) trim_cached();
 }
 
 void HeapState::end_optimizer_phase() {
@@ -156,33 +141,9 @@ bool HeapState::has_many_pages() const {
   return accounting.target() >= smallest_budget();
 }
 
-Bytes HeapState::to_leave(const KnownTarget& here) const {
-  return std::max(here.to_leave, Bytes{double_buffered.load(std::memory_order_relaxed)});
-}
-
-bool HeapState::lacks_room(Bytes size) {
-  const Bytes target = accounting.target();
-  KnownTarget* const here = known(target);
-  const Bytes needed = here != nullptr ? size + to_leave(*here) : size;
-  if (here == nullptr || needed <= replay.room || here->lacked++ >= kMaxGivenUp) return false;
-  plan_shortfall = {target, needed - replay.room};
-  return true;
-}
-
-bool HeapState::holds_too_much() {
-  const Bytes target = accounting.target();
-  const Bytes most = accounting.target_peak();
-  if (target.zero() || ++replay.followed < kFirstAlike || most <= target) return false;
-  KnownTarget* const here = known(target);
-  if (here == nullptr || here->given_up >= kMaxGivenUp) return false;
-  // If leaving more room has not made the replay plan smaller, dropping it does not help.
-  const auto [size, requests] = here->last_given_up;
-  if (requests == replay.requests && replay.size >= size) return false;
-  ++here->given_up;
-  here->last_given_up = {replay.size, replay.requests};
-  const Bytes left = saturating_sub(replay.room, replay.size);
-  here->to_leave = std::max(here->to_leave, left + (most - target));
-  return true;
+Bytes HeapState::to_leave() const {
+  const Bytes buffered{double_buffered.load(std::memory_order_relaxed)};
+  return std::max(experience.to_leave(accounting.target()), buffered);
 }
 
 void HeapState::trim_to_target() const {
