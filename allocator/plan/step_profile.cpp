@@ -2,7 +2,6 @@
 #include "allocator/plan/step_profile.h"
 
 #include <algorithm>
-#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -23,12 +22,10 @@ StepProfile::StepProfile(RecordedStep recorded) : memory(std::move(recorded)) {
 void StepProfile::set_contents(std::size_t candidate, std::uint64_t bytes) {
   Candidate& known = candidates[candidate];
   known.bytes = bytes;
-  for (Window& window : known.windows) {
-    window.out = &window == &known.windows.front() ? bytes : 0;
-    // An absence that follows another one immediately is the rest of a partial fetch.
-    const bool is_rest = &window != &known.windows.front() && std::prev(&window)->to == window.from;
-    window.in = window.to < events() && !is_rest ? bytes : 0;
-  }
+  if (known.windows.empty()) return;
+  Window& first = known.windows.front();
+  first.out = bytes;
+  first.in = first.to < events() ? bytes : 0;
 }
 
 double StepProfile::out_seconds(std::size_t candidate) const {

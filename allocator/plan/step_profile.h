@@ -46,8 +46,9 @@ struct Candidate {
 /// A recorded step with the costs of its candidates: the complete input of planning. Event indices
 /// are those of `memory`; seconds are device time.
 struct StepProfile {
-  /// A candidate for each storage of the recording, whose absences become its windows. The first
-  /// one is copied out; each one that ends with a use is copied in.
+  /// A candidate for each storage of the recording, whose absences become its windows. Only the
+  /// first one has copies: where a recorded step released a storage between two later uses, one that
+  /// is offloaded mostly stays, because these uses wait for it.
   explicit StepProfile(RecordedStep recorded);
 
   [[nodiscard]] std::size_t events() const { return memory.peaks.size(); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/plan/budget_plan.h"
 #include "allocator/plan/planner.h"
+#include "allocator/plan/simulator.h"
 #include "tests/plan/profiles.h"
 
 #include <gtest/gtest.h>
@@ -19,6 +20,20 @@ using test_steps::budgets_of;
 using test_steps::random_step;
 
 constexpr std::uint64_t kCheckSeed = 11;
+
+/// Fetches the last candidate that is offloaded at that event. Peak and time are those of that
+/// plan, and the budget is enough for it.
+void fetch_last_offloaded(const StepProfile& step,
+                          BudgetPlan& plan,
+                          Bytes& budget,
+                          std::size_t event) {
+  const auto last = std::find(plan.actions.rbegin(), plan.actions.rend(), Action::kOffload);
+  plan.fetch[static_cast<std::size_t>(plan.actions.rend() - last) - 1] = event;
+  const auto allocated = allocated_bytes(step, plan.actions, plan.fetch);
+  plan.peak = Bytes{*std::max_element(allocated.begin(), allocated.end())};
+  budget = std::max(budget, plan.peak);
+  plan.timing = simulate(step, plan, budget);
+}
 
 /// What may be wrong with a plan, each in its own way.
 const std::vector<std::pair<std::string, std::function<void(StepProfile&, BudgetPlan&, Bytes&)>>>
@@ -89,12 +104,21 @@ const std::vector<std::pair<std::string, std::function<void(StepProfile&, Budget
            const auto each = static_cast<std::size_t>(first_offload - plan.actions.begin());
            plan.fetch[each] = step.first_use(each) + 1;
          }},
-        {"one is fetched in the forward pass",
-         [](auto&, auto& plan, auto&) {
-           const auto first_offload =
-               std::find(plan.actions.begin(), plan.actions.end(), Action::kOffload);
-           plan.fetch[static_cast<std::size_t>(first_offload - plan.actions.begin())] =
-               *std::min_element(plan.first_use.begin(), plan.first_use.end()) - 1;
+        {"one is fetched where nothing is used",
+         [](auto& step, auto& plan, auto& budget) {
+           fetch_last_offloaded(
+               step,
+               plan,
+               budget,
+               *std::min_element(plan.first_use.begin(), plan.first_use.end()) - 1);
+         }},
+        {"one is fetched before it is offloaded",
+         [](auto& step, auto& plan, auto& budget) {
+           step.candidates.push_back({0, {}, {{0, 1, 0, 0, 0, 0}}});  // something is used then
+           plan.actions.push_back(Action::kKeep);
+           plan.fetch.push_back(1);
+           plan.first_use.push_back(1);
+           fetch_last_offloaded(step, plan, budget, 1);
          }},
         {"all are fetched at once",
          [](auto&, auto& plan, auto&) {

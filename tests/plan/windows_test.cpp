@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "allocator/plan/active_costs.h"
 #include "allocator/plan/bound.h"
 #include "allocator/plan/planner.h"
 #include "allocator/plan/simulator.h"
@@ -89,6 +90,37 @@ TEST(WindowsTest, PlansOfSmallStepsAreNearlyAsFastAsTheBestOfAllChoices) {
   EXPECT_LE(sum / count, 1.1);
 }
 
+TEST(ActiveCostsTest, TheCheapestActiveBytesAreChosenFirst) {
+  std::mt19937_64 random(kWindowsSeed);
+  for (int trial = 0; trial < 50; ++trial) {
+    std::vector<ActiveCosts::Item> items(1 + random() % 20);
+    for (ActiveCosts::Item& item : items)
+      item = {static_cast<double>(random() % 50), static_cast<double>(random() % 50)};
+    ActiveCosts costs(items);
+    std::vector<ActiveCosts::Item> active;
+    for (std::size_t each = 0; each < items.size(); ++each) {
+      costs.activate(each);
+      if (random() % 3 == 0) {
+        costs.deactivate(each);
+      } else if (items[each].bytes > 0) {
+        active.push_back(items[each]);
+      }
+    }
+    std::sort(active.begin(), active.end(), [](const auto& left, const auto& right) {
+      return left.seconds * right.bytes < right.seconds * left.bytes;
+    });
+    for (double bytes = 0; bytes <= costs.bytes() + 10; bytes += 7) {
+      double left = bytes;
+      double seconds = 0;
+      for (const ActiveCosts::Item& item : active) {
+        seconds += item.seconds * std::min(1.0, left / item.bytes);
+        left = std::max(0.0, left - item.bytes);
+      }
+      ASSERT_NEAR(costs.seconds(bytes), seconds, 1e-9) << "trial " << trial;
+    }
+  }
+}
+
 TEST(WindowsTest, WithAllMemoryNothingMoves) {
   std::mt19937_64 random(kWindowsSeed);
   const StepProfile step = TrainingStep(random, 10).profile();
@@ -116,6 +148,11 @@ TEST(WindowsTest, AWindowWithACurrentHostCopyFreesItsMemoryAtOnce) {
   late.candidates[0].windows[0].ready = 1;
   // From second 1 until 3, where event 2 would begin at 2.
   EXPECT_EQ(simulate(late, all_offloaded(late, 100_B), 100_B).stall_out, 1);
+  // Without bytes to copy there is no copy, whatever a copy costs.
+  StepProfile clean = step(0);
+  clean.candidates[0].windows[0].in = 0;
+  clean.link.per_copy = 100;
+  EXPECT_EQ(simulate(clean, all_offloaded(clean, 100_B), 100_B).total(), 8);
 }
 
 TEST(WindowsTest, AWindowWithoutLaterUseIsNotCopiedIn) {
@@ -141,6 +178,25 @@ TEST(WindowsTest, EachWindowOfACandidateHasItsOwnCopies) {
   step.candidates[0].windows[1].out = 100;
   step.link.out = 10;
   EXPECT_EQ(all_offloaded(step, 100_B).timing.stall_in, 10 - 3 + 2 + 10 - 2 + 2);
+}
+
+TEST(WindowsTest, ARecordedStorageHasTheCopiesOfItsFirstAbsence) {
+  StepCurve curve;
+  curve.allocated.assign(10, 500);
+  curve.absences = {{0, 1, 3, 128}, {0, 4, 6, 128}, {1, 8, 10, 128}};
+  StepProfile step{RecordedStep(curve, 2)};
+  step.set_contents(0, 100);
+
+  std::vector<std::uint64_t> out;
+  std::vector<std::uint64_t> in;
+  for (const Candidate& candidate : step.candidates) {
+    for (const Window& window : candidate.windows) {
+      out.push_back(window.out);
+      in.push_back(window.in);
+    }
+  }
+  EXPECT_EQ(out, (std::vector<std::uint64_t>{100, 0, 128}));
+  EXPECT_EQ(in, (std::vector<std::uint64_t>{100, 0, 0}));
 }
 
 TEST(WindowsTest, WindowsOfAStorageAreDecidedIndependently) {
