@@ -30,7 +30,7 @@ double where_least(double most, double width, Function function) {
   return (low + high) / 2;
 }
 
-/// Events in which a candidate is or may be away, with the seconds of the copies that this needs
+/// Events in which a candidate is or may be offloaded or released, with the seconds of the copies that this needs
 /// before and after them.
 struct Stretch {
   std::size_t from = 0;
@@ -193,7 +193,7 @@ class Bound {
     return bound;
   }
 
-  /// Bytes that are away at this event for the first time have been copied out by then, or are
+  /// Bytes that are absent at this event for the first time have been copied out by then, or are
   /// recomputed later; includes the remaining compute.
   [[nodiscard]] double through(std::size_t event, double needed, double recomputed) const {
     return std::max(before_[event], copied_out(needed - recomputed)) + before_.back() -
@@ -286,7 +286,7 @@ class Bound {
   std::size_t first_use_ = 0;      // that may recompute
   double first_ = 0;               // t_first
   double last_ = 0;                // t_last
-  std::vector<double> out_until_;  // by event, of the evaluation at hand
+  std::vector<double> out_until_;  // by event, in the latest at()
   std::vector<double> in_since_;
 };
 

@@ -222,7 +222,7 @@ TEST(WindowsTest, WhatBeginsAwayIsFetchedAheadOfItsUse) {
   EXPECT_EQ(check_plan(step, plan, 200_B), std::nullopt);
 }
 
-TEST(WindowsTest, TheCheaperWindowIsAwayFirst) {
+TEST(WindowsTest, TheCandidateWithFewerCopiesIsOffloadedFirst) {
   // At event 5 one of two has to be away: the one that was written has to be copied out, too.
   StepProfile step = step_with(10, {{{4, 9, 100, 4, 100, 100}}, {{4, 8, 100, 0, 0, 100}}});
   for (std::size_t other = 0; other < 2; ++other) {
