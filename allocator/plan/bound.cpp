@@ -4,6 +4,7 @@
 #include "allocator/base/check.h"
 #include "allocator/plan/active_costs.h"
 #include "allocator/plan/budget_plan.h"
+#include "allocator/plan/stretches.h"
 
 #include <algorithm>
 #include <numeric>
@@ -28,65 +29,6 @@ double where_least(double most, double width, Function function) {
     }
   }
   return (low + high) / 2;
-}
-
-/// Events in which a candidate is or may be offloaded or released, with the seconds of the copies that this needs
-/// before and after them.
-struct Stretch {
-  std::size_t from = 0;
-  std::size_t to = 0;
-  double bytes = 0;
-  double out = 0;
-  double in = 0;
-  bool recomputable = false;
-  bool first = true;  // it was not fetched or recomputed before
-};
-
-std::vector<Stretch> stretches_of(const StepProfile& profile) {
-  std::vector<std::vector<const Operand*>> operands(profile.candidates.size());
-  for (const Operand& operand : profile.memory.operands)
-    operands[operand.storage].push_back(&operand);
-  const auto first_use =
-      first_uses(profile, std::vector(profile.candidates.size(), Action::kOffload));
-  std::vector<Stretch> stretches;
-  for (std::size_t candidate = 0; candidate < profile.candidates.size(); ++candidate) {
-    const auto& windows = profile.candidates[candidate].windows;
-    const bool recomputable = profile.candidates[candidate].recompute.has_value();
-    // The copies in from one event on. Windows that are extended over operands may need one only.
-    const auto in_since = [&](std::size_t event) {
-      double seconds = 0;
-      for (const Window& window : windows) {
-        const bool counts = operands[candidate].empty()
-                                ? window.to > event
-                                : &window == &windows.front() && first_use[candidate] > event &&
-                                      first_use[candidate] < profile.events();
-        if (counts && window.in > 0) seconds += profile.link.in_seconds(window.in);
-      }
-      return seconds;
-    };
-    const auto out_until = [&](std::size_t event) {
-      double seconds = 0;
-      for (const Window& window : windows)
-        if (window.from <= event && window.out > 0) seconds += profile.link.out_seconds(window.out);
-      return seconds;
-    };
-    const auto add = [&](std::size_t from, std::size_t to, std::uint64_t bytes) {
-      const bool first = windows.size() < 2 || from < windows[1].from;
-      stretches.push_back({from,
-                           to,
-                           static_cast<double>(bytes),
-                           out_until(from),
-                           // Recomputed a second time, it needs no copy either.
-                           first || !recomputable ? in_since(from) : 0,
-                           recomputable,
-                           first});
-    };
-    for (const Window& window : windows)
-      add(window.from, window.to, window.bytes);
-    for (const Operand* const operand : operands[candidate])
-      add(operand->from, operand->to, operand->bytes);
-  }
-  return stretches;
 }
 
 std::vector<ActiveCosts::Item> items_of(const std::vector<Stretch>& stretches,

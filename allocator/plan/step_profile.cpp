@@ -14,9 +14,10 @@ StepProfile::StepProfile(RecordedStep recorded) : memory(std::move(recorded)) {
     candidate.windows.push_back(
         {absence.from, absence.to, absence.bytes, absence.from, /*out=*/0, /*in=*/0});
   }
-  for (std::size_t candidate = 0; candidate < candidates.size(); ++candidate)
-    if (!candidates[candidate].windows.empty())
-      set_contents(candidate, candidates[candidate].windows.front().bytes);
+  for (std::size_t candidate = 0; candidate < candidates.size(); ++candidate) {
+    const auto& windows = candidates[candidate].windows;
+    if (!windows.empty()) set_contents(candidate, windows.front().bytes);
+  }
 }
 
 void StepProfile::set_contents(std::size_t candidate, std::uint64_t bytes) {

@@ -47,8 +47,8 @@ struct Candidate {
 /// are those of `memory`; seconds are device time.
 struct StepProfile {
   /// A candidate for each storage of the recording, whose absences become its windows. Only the
-  /// first one has copies: where a recorded step released a storage between two later uses, one that
-  /// is offloaded mostly stays, because these uses wait for it.
+  /// first one has copies: where a recorded step released a storage between two later uses, one
+  /// that is offloaded mostly stays, because these uses wait for it.
   explicit StepProfile(RecordedStep recorded);
 
   [[nodiscard]] std::size_t events() const { return memory.peaks.size(); }
