@@ -12,9 +12,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-namespace spillway::calibration {
+namespace spillway::micro {
 
 using Seconds = std::chrono::duration<double>;
 
@@ -22,7 +23,7 @@ using Seconds = std::chrono::duration<double>;
 /// emulated one, has none.
 struct ExtraApi {
 #define SPILLWAY_CU(name, version) PFN_cu##name##_v##version name = nullptr;
-#include "bench/calibration/symbols.inc"
+#include "bench/micro/symbols.inc"
 #undef SPILLWAY_CU
 };
 
@@ -32,27 +33,11 @@ struct Blocks {
   unsigned y = 1;
 };
 
-/// One line of JSON: what was measured, and its numbers.
-class Record {
- public:
-  explicit Record(std::string_view test);
-  Record& text(std::string_view key, std::string_view value);
-  Record& number(std::string_view key, double value);
-  Record& bytes(std::string_view key, Bytes value);
-  /// Ends the line and writes it to standard output.
-  void print();
-
- private:
-  std::string line_;
-};
-
-/// The device under test, its context current on the calling thread, and the time that is left.
-/// Threads: confined.
+/// The device under test, its context current on the calling thread. Threads: confined.
 class Probe {
  public:
-  /// Opens device 0. `kernels` is a cubin or PTX file, or empty: then what needs kernels is left
-  /// out. Errors: kNoDriver, kDriver, kInvalidArgument (the file).
-  static Result<std::unique_ptr<Probe>> open(const std::string& kernels, Seconds budget);
+  /// Opens device 0. Errors: kNoDriver, kDriver.
+  static Result<std::unique_ptr<Probe>> open();
 
   [[nodiscard]] const driver::Api& api() const { return *device_.api; }
 
@@ -64,12 +49,6 @@ class Probe {
   [[nodiscard]] const std::string& name() const { return name_; }
 
   [[nodiscard]] bool has_kernels() const { return !functions_.empty(); }
-
-  [[nodiscard]] bool enough_time(Seconds wanted) const;
-
-  [[nodiscard]] Bytes free_memory() const { return free_memory_; }
-
-  [[nodiscard]] Bytes total_memory() const { return total_memory_; }
 
   /// Loads a cubin or PTX and finds the kernels of these names in it. It stays loaded until the
   /// process ends. Errors: kDriver.
@@ -85,36 +64,53 @@ class Probe {
   /// Host wait for the whole stream. Errors: kDriver.
   Status finish_sync(CUstream stream) const;
 
-  /// The device's time for what `submit` gives to `stream`. A kernel holds the stream until all of
-  /// it is queued, so that the host's cost of queueing is not in it. Without kernels it is the
-  /// host's time until the stream is empty.
-  Result<Seconds> stream_time_sync(CUstream stream, const std::function<Status()>& submit);
-
  private:
   explicit Probe(const driver::Device& device)
       : device_(device), current_(*device.api, device.context) {}
-
-  Status load_kernels(const std::string& path);
-  Status make_timer();
 
   const driver::Device device_;
   const driver::CurrentDevice current_;
   ExtraApi extra_;
   std::map<std::string, CUfunction, std::less<>> functions_;
-  int* go_ = nullptr;  // pinned, seen by the device; set to let a held stream run
-  CUevent begin_ = nullptr;
-  CUevent end_of_work_ = nullptr;
-  std::chrono::steady_clock::time_point end_;
-  Bytes free_memory_;
-  Bytes total_memory_;
   std::string name_ = "emulated GPU";
 };
 
+/// A non-blocking stream. Ownership: owns the stream; borrows the probe.
+class OwnedStream {
+ public:
+  static Result<OwnedStream> make(Probe& probe) {
+    CUstream handle = nullptr;
+    SPILLWAY_RETURN_IF_ERROR(
+        SPILLWAY_CALL(probe.api(), StreamCreateWithPriority, &handle, CU_STREAM_NON_BLOCKING, 0));
+    return OwnedStream(probe, handle);
+  }
+
+  OwnedStream(OwnedStream&& other) noexcept
+      : probe_(other.probe_), handle_(std::exchange(other.handle_, nullptr)) {}
+
+  OwnedStream(const OwnedStream&) = delete;
+  OwnedStream& operator=(OwnedStream&&) = delete;
+  OwnedStream& operator=(const OwnedStream&) = delete;
+
+  ~OwnedStream() {
+    if (handle_ != nullptr) probe_->api().StreamDestroy(handle_);
+  }
+
+  [[nodiscard]] CUstream handle() const { return handle_; }
+
+ private:
+  OwnedStream(Probe& probe, CUstream handle) : probe_(&probe), handle_(handle) {}
+
+  Probe* probe_;
+  CUstream handle_;
+};
+
+enum class Way { kIn, kOut };
+
 /// Seconds on the host's clock that `work` takes.
 Seconds host_time(const std::function<void()>& work);
-double median(std::vector<double> values);
 
-}  // namespace spillway::calibration
+}  // namespace spillway::micro
 
 /// As SPILLWAY_CALL, for an entry of ExtraApi.
 #define SPILLWAY_CALL_EXTRA(probe, name, ...)                                     \
