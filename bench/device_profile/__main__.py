@@ -23,6 +23,7 @@ from bench.device_profile import link
 from bench.device_profile.document import Shares, toml
 from bench.predictions import running
 from bench.predictions.cases import Case
+from bench.results import RunFailed
 
 PROBE = ("-m", "bench.device_profile.probe")
 STEP = ("plain", "--layers", "2")
@@ -61,7 +62,7 @@ def main() -> int:
         predicted = step_ms(str(document), dry=True)
         document.write_text(toml(measured, replace(shares, product=shares.product / 2)))
         fitted = shares.with_products_of_a_step(took, predicted, step_ms(str(document), dry=True))
-    except (running.CaseFailed, programs.BenchError, link.Disturbed) as failure:
+    except (RunFailed, programs.BenchError, link.Disturbed) as failure:
         print(failure, file=sys.stderr)
         return 1
     said = (

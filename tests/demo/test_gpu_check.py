@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from spillway.demo.device import why_no_gpu
 
-from bench import gpu_check, gpu_results
+from bench import gpu_check
 
 ROOT = Path(__file__).parents[2]
 no_gpu = pytest.mark.skipif(why_no_gpu() is None, reason="this machine has a GPU")
@@ -108,8 +108,3 @@ def test_the_claims_that_a_driver_does_not_meet_are_kept_by_name() -> None:
     }
     expected = {"claims": 3, "failed": {"on/Memory.B/real": ["not so"]}, "skipped": 1}
     assert gpu_check.summary(report) == expected
-
-
-def test_the_readme_shows_what_the_last_gpu_gave() -> None:
-    written = gpu_results.section(gpu_results.newest())
-    assert gpu_results.QUOTE.found((ROOT / "README.md").read_text()) == written
