@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/hooks/synthetic_cupti.h"
+#include "tests/hooks/kernel_names/watched.h"
 
 #include <atomic>
 
@@ -60,18 +60,11 @@ CUptiResult CUPTIAPI get_result_string(CUptiResult result, const char** text) {
 
 }  // namespace
 
-SyntheticCupti& SyntheticCupti::instance() {
-  static SyntheticCupti cupti;
-  return cupti;
-}
-
 CuptiApi SyntheticCupti::api() {
-  CuptiApi api;
-  api.subscribe = subscribe;
-  api.unsubscribe = unsubscribe;
-  api.enable_callback = enable_callback;
-  api.get_result_string = get_result_string;
-  return api;
+  return {.subscribe = subscribe,
+          .unsubscribe = unsubscribe,
+          .enable_callback = enable_callback,
+          .get_result_string = get_result_string};
 }
 
 void SyntheticCupti::make(const Call& call, const std::function<void()>& body) {
@@ -91,12 +84,6 @@ void SyntheticCupti::make(const Call& call, const std::function<void()>& body) {
   body();
   data.callbackSite = CUPTI_API_EXIT;
   if (enabled.count(call.id) != 0) call_back(CUPTI_CB_DOMAIN_DRIVER_API, call.id, &data);
-}
-
-void SyntheticCupti::call_back(CUpti_CallbackDomain domain,
-                               CUpti_CallbackId id,
-                               const CUpti_CallbackData* data) const {
-  callback(user, domain, id, data);
 }
 
 }  // namespace spillway::hooks

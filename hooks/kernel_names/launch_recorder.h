@@ -10,11 +10,24 @@
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 namespace spillway::hooks {
+
+/// A driver function that launches one kernel on one stream. Graph launches are excluded.
+struct LaunchSite {
+  CUpti_CallbackId id;
+  CUstream (*stream)(const void* parameters);  // as the driver receives it: never null with _ptsz
+};
+
+/// All watched functions.
+std::span<const LaunchSite> launch_sites();
+
+/// Null for any other function.
+const LaunchSite* launch_site(CUpti_CallbackId id);
 
 /// A launched kernel that has ended. Units: nanoseconds, on the clocks of driver::Span, so that
 /// kernels and copies share one time axis.

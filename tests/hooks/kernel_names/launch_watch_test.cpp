@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When launches are watched, and that the program does not notice.
-#include "hooks/launch_watch.h"
-
-#include "hooks/launch_sites.h"
-#include "tests/hooks/watched.h"
+#include "tests/hooks/kernel_names/watched.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,14 +15,7 @@
 namespace spillway::hooks {
 namespace {
 
-class LaunchWatchTest : public Watched {
- protected:
-  void TearDown() override {
-    unsetenv("CUDA_INJECTION64_PATH");
-    unsetenv("NVTX_INJECTION64_PATH");
-    Watched::TearDown();
-  }
-};
+using LaunchWatchTest = Watched;
 
 bool contains(const Status& status, const char* text) {
   return status.detail().find(text) != std::string::npos;
@@ -134,10 +124,7 @@ TEST_F(LaunchWatchTest, ANewWatchBeginsWithNothing) {
 TEST_F(LaunchWatchTest, ALaunchThatTheEndCutsInTwoIsLeftOut) {
   const auto cut_one = [&] {
     ASSERT_TRUE(start().ok());
-    cuLaunchKernel_params parameters{};
-    parameters.hStream = stream_;
-    cupti_.make({CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, &parameters, "cut", device_.context},
-                [&] { watch_.stop(); });
+    call({.symbol = "cut", .context = device_.context}, stream_, [&] { watch_.stop(); });
     ASSERT_TRUE(start().ok());
     launch("whole");
     const auto launches = taken();
@@ -152,39 +139,28 @@ TEST_F(LaunchWatchTest, ALaunchThatTheEndCutsInTwoIsLeftOut) {
   EXPECT_EQ(spillway_emulator_count("cuEventCreate"), events);
 }
 
-TEST_F(LaunchWatchTest, OtherCallbacksAreIgnored) {
+TEST_F(LaunchWatchTest, CallbacksOfNoLaunchAreIgnored) {
   ASSERT_TRUE(start().ok());
-  CUpti_CallbackData data{};
-  data.callbackSite = CUPTI_API_ENTER;
-  data.context = device_.context;
-  cupti_.call_back(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2, &data);
-  cupti_.call_back(CUPTI_CB_DOMAIN_DRIVER_API, 1U << 20U, &data);
-  cupti_.call_back(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, nullptr);
-
-  EXPECT_EQ(watch_.counts().launches, 0U);
-}
-
-TEST_F(LaunchWatchTest, ACallbackThatComesLateIsIgnored) {
-  ASSERT_TRUE(start().ok());
-  watch_.stop();
-  CUpti_CallbackData data{};
-  data.callbackSite = CUPTI_API_ENTER;
-  data.context = device_.context;
   const cuLaunchKernel_params parameters{};
-  data.functionParams = &parameters;
-  cupti_.call_back(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, &data);
-
-  EXPECT_EQ(watch_.counts().launches, 0U);
-}
-
-TEST_F(LaunchWatchTest, AnEndWithoutABeginningIsIgnored) {
-  ASSERT_TRUE(start().ok());
   CUpti_CallbackData data{};
-  data.callbackSite = CUPTI_API_EXIT;
+  data.functionParams = &parameters;
+  data.callbackSite = CUPTI_API_ENTER;
   data.context = device_.context;
-  cupti_.call_back(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, &data);
+  const auto call_back = [&](CUpti_CallbackDomain domain, CUpti_CallbackId id) {
+    cupti_.call_back(domain, id, &data);
+  };
+
+  call_back(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuMemAlloc_v2);
+  call_back(CUPTI_CB_DOMAIN_DRIVER_API, 1U << 20U);
+  call_back(CUPTI_CB_DOMAIN_RUNTIME_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel);
+  data.callbackSite = CUPTI_API_EXIT;  // an end without a beginning
+  call_back(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel);
+  watch_.stop();
+  data.callbackSite = CUPTI_API_ENTER;  // one that comes late
+  call_back(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel);
 
   EXPECT_TRUE(taken().empty());
+  EXPECT_EQ(watch_.counts().launches, 0U);
   EXPECT_EQ(watch_.counts().untimed, 0U);
 }
 

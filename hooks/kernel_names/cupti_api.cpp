@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hooks/cupti_api.h"
+#include "hooks/kernel_names/cupti_api.h"
 
 #include <dlfcn.h>
 
@@ -19,7 +19,7 @@ Result<CuptiApi> CuptiApi::from(Lookup lookup, void* library) {
                           #symbol " is missing from " + std::string(kLibrary) +            \
                               ". Install CUPTI 13.0 or later, which is part of CUDA 13."); \
   }
-#include "hooks/cupti_symbols.inc"
+#include "hooks/kernel_names/cupti_symbols.inc"
 #undef SPILLWAY_CUPTI
   return api;
 }

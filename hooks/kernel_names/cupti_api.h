@@ -16,7 +16,7 @@ namespace spillway::hooks {
 struct CuptiApi {
 // NOLINTNEXTLINE(bugprone-macro-parentheses): a declaration cannot stand in parentheses
 #define SPILLWAY_CUPTI(member, symbol) decltype(&(symbol)) member = nullptr;
-#include "hooks/cupti_symbols.inc"
+#include "hooks/kernel_names/cupti_symbols.inc"
 #undef SPILLWAY_CUPTI
 
   /// Looks up a function by its exported name; null if there is none.

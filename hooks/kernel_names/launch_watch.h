@@ -4,8 +4,8 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
 #include "allocator/driver/api.h"
-#include "hooks/cupti_api.h"
-#include "hooks/launch_recorder.h"
+#include "hooks/kernel_names/cupti_api.h"
+#include "hooks/kernel_names/launch_recorder.h"
 
 #include <atomic>
 #include <vector>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is reported of launches, with the virtual clock: 10 GiB/s to the device and 10 us of
 // latency.
-#include "hooks/launch_sites.h"
-#include "tests/hooks/watched.h"
+#include "tests/hooks/kernel_names/watched.h"
 
 #include <sys/mman.h>
 
@@ -44,29 +43,26 @@ class LaunchTimesTest : public Watched {
     }
   }
 
-  /// The stream of a launch by the function `id`, which takes the stream itself.
+  /// The stream that is reported of a launch by the function `id`.
   template <typename Parameters>
-  std::uint64_t reported_stream(CUpti_CallbackId id, CUstream stream) {
+  std::uint64_t reported(CUpti_CallbackId id, CUstream stream) {
     Parameters parameters{};
-    parameters.hStream = stream;
-    return reported_stream_of(id, &parameters);
-  }
-
-  /// The same for a function that takes a configuration.
-  template <typename Parameters>
-  std::uint64_t reported_stream_configured(CUpti_CallbackId id, CUstream stream) {
     CUlaunchConfig configuration{};
-    configuration.hStream = stream;
-    Parameters parameters{};
-    parameters.config = &configuration;
-    return reported_stream_of(id, &parameters);
+    if constexpr (requires { parameters.config; }) {
+      configuration.hStream = stream;
+      parameters.config = &configuration;
+    } else {
+      parameters.hStream = stream;
+    }
+    cupti_.make({id, &parameters, "kernel", device_.context});
+    const auto launches = taken();
+    return launches.size() == 1 ? launches[0].stream : 1;
   }
 
- private:
-  std::uint64_t reported_stream_of(CUpti_CallbackId id, const void* parameters) {
-    cupti_.make({id, parameters, "kernel", device_.context});
-    const auto launches = taken();
-    return launches.size() == 1 ? launches[0].stream : 0;
+  template <typename Parameters>
+  void expect_stream(CUpti_CallbackId id, CUstream default_stream) {
+    EXPECT_EQ(reported<Parameters>(id, stream_), number(stream_)) << id;
+    EXPECT_EQ(reported<Parameters>(id, nullptr), number(default_stream)) << id;
   }
 };
 
@@ -135,42 +131,19 @@ TEST_F(LaunchTimesTest, TheNameIsCopied) {
   EXPECT_EQ(launches[1].name, "kernel");
 }
 
-TEST_F(LaunchTimesTest, EveryLaunchFunctionReportsItsStream) {
+TEST_F(LaunchTimesTest, EveryLaunchFunctionReportsItsStreamAndTheDefaultOneThatTheDriverTakes) {
   ASSERT_TRUE(start().ok());
 
-  const std::uint64_t stream = number(stream_);
-  EXPECT_EQ(reported_stream<cuLaunchKernel_ptsz_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz,
-                                                        stream_),
-            stream);
-  EXPECT_EQ(reported_stream<cuLaunchCooperativeKernel_params>(
-                CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel, stream_),
-            stream);
-  EXPECT_EQ(reported_stream<cuLaunchCooperativeKernel_ptsz_params>(
-                CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz, stream_),
-            stream);
-  EXPECT_EQ(reported_stream_configured<cuLaunchKernelEx_params>(
-                CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, stream_),
-            stream);
-  EXPECT_EQ(reported_stream_configured<cuLaunchKernelEx_ptsz_params>(
-                CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz, stream_),
-            stream);
-}
-
-TEST_F(LaunchTimesTest, NoStreamIsTheThreadsOwnWhereTheDriverTakesItSo) {
-  ASSERT_TRUE(start().ok());
-
-  const std::uint64_t own = number(CU_STREAM_PER_THREAD);
-  EXPECT_EQ(reported_stream<cuLaunchKernel_ptsz_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz,
-                                                        nullptr),
-            own);
-  EXPECT_EQ(reported_stream<cuLaunchCooperativeKernel_ptsz_params>(
-                CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz, nullptr),
-            own);
-  EXPECT_EQ(reported_stream_configured<cuLaunchKernelEx_ptsz_params>(
-                CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz, nullptr),
-            own);
-  launch_on(nullptr, "on the default stream");
-  EXPECT_EQ(taken().at(0).stream, 0U);
+  expect_stream<cuLaunchKernel_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, nullptr);
+  expect_stream<cuLaunchKernel_ptsz_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel_ptsz,
+                                            CU_STREAM_PER_THREAD);
+  expect_stream<cuLaunchKernelEx_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx, nullptr);
+  expect_stream<cuLaunchKernelEx_ptsz_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernelEx_ptsz,
+                                              CU_STREAM_PER_THREAD);
+  expect_stream<cuLaunchCooperativeKernel_params>(CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel,
+                                                  nullptr);
+  expect_stream<cuLaunchCooperativeKernel_ptsz_params>(
+      CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernel_ptsz, CU_STREAM_PER_THREAD);
 }
 
 TEST_F(LaunchTimesTest, InACaptureLaunchesAreCountedAndNotTimed) {
@@ -182,11 +155,9 @@ TEST_F(LaunchTimesTest, InACaptureLaunchesAreCountedAndNotTimed) {
       reinterpret_cast<End>(spillway_emulator_proc_address("cuStreamEndCapture", 10000));
   ASSERT_TRUE(start().ok());
   CUgraph graph = nullptr;
-  cuLaunchKernel_params parameters{};
-  parameters.hStream = stream_;
 
   ASSERT_EQ(begin(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
-  cupti_.make({CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, &parameters, "captured", device_.context});
+  call({.symbol = "captured", .context = device_.context}, stream_);
   EXPECT_EQ(end(stream_, &graph), CUDA_SUCCESS);  // which a refused call would have broken
 
   EXPECT_TRUE(taken().empty());
@@ -204,17 +175,12 @@ TEST_F(LaunchTimesTest, ALaunchThatFailsIsNotTimed) {
 
 TEST_F(LaunchTimesTest, TheEndOfAnotherCallIsNotALaunchsEnd) {
   ASSERT_TRUE(start().ok());
-  cuLaunchKernel_params parameters{};
-  parameters.hStream = stream_;
-  cupti_.make({CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, &parameters, "kernel", device_.context},
-              [&] {
-                CUpti_CallbackData other{};
-                other.callbackSite = CUPTI_API_EXIT;
-                cupti_.call_back(
-                    CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, &other);
-                spillway_emulator_begin(stream_);
-                spillway_emulator_cost(stream_, 4'000'000'000, 0, 0, 0);
-              });
+  call({.symbol = "kernel", .context = device_.context}, stream_, [&] {
+    CUpti_CallbackData other{};
+    other.callbackSite = CUPTI_API_EXIT;
+    cupti_.call_back(CUPTI_CB_DOMAIN_DRIVER_API, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, &other);
+    work(stream_, 1);
+  });
 
   const auto launches = taken();
   ASSERT_EQ(launches.size(), 1U);
@@ -223,14 +189,9 @@ TEST_F(LaunchTimesTest, TheEndOfAnotherCallIsNotALaunchsEnd) {
 
 TEST_F(LaunchTimesTest, AContextThatIsNotItsDevicesPrimaryOneIsNotTimed) {
   ASSERT_TRUE(start().ok());
-  cuLaunchKernel_params parameters{};
-  parameters.hStream = stream_;
   int other = 0;
-  cupti_.make({CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel,
-               &parameters,
-               "kernel",
-               reinterpret_cast<CUcontext>(&other)});
-  cupti_.make({CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel, &parameters, "kernel"});
+  call({.symbol = "kernel", .context = reinterpret_cast<CUcontext>(&other)}, stream_);
+  call({.symbol = "kernel"}, stream_);
 
   EXPECT_TRUE(taken().empty());
   EXPECT_EQ(watch_.counts().untimed, 2U);

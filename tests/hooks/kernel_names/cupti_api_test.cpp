@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hooks/cupti_api.h"
-
-#include "hooks/launch_sites.h"
+#include "hooks/kernel_names/cupti_api.h"
 
 #include <cupti.h>
 
@@ -49,7 +47,7 @@ TEST(CuptiApiTest, TheLoadersLibraryComesBeforeThoseOfFolders) {
 TEST(CuptiApiTest, NothingOfTheActivityApiIsAskedFor) {
 #define SPILLWAY_CUPTI(member, symbol) \
   EXPECT_EQ(std::string_view(#symbol).find("Activity"), std::string_view::npos);
-#include "hooks/cupti_symbols.inc"
+#include "hooks/kernel_names/cupti_symbols.inc"
 #undef SPILLWAY_CUPTI
 }
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hooks/launch_watch.h"
+#include "hooks/kernel_names/launch_watch.h"
 
 #include "allocator/base/env.h"
 #include "allocator/base/log.h"
-#include "hooks/launch_sites.h"
 
 #include <pthread.h>
 
