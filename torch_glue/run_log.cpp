@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/operators.h"
+#include "torch_glue/run_log.h"
 
 #include "allocator/device/fork.h"
 #include "allocator/driver/span_log.h"
+#include "allocator/lifetime/memory_events.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "hooks/operator_span.h"
 #include "torch_glue/base/streams.h"
 
 #include <ATen/record_function.h>
+#include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 
 #include <memory>
+#include <mutex>
 #include <string_view>
 
 namespace spillway {
@@ -47,6 +50,32 @@ void time_operators() {
       at::addGlobalCallback(at::RecordFunctionCallback(&begin).scopes(
           {at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
   static_cast<void>(callback);
+}
+
+namespace {
+
+namespace caching = c10::cuda::CUDACachingAllocator;
+
+constexpr Bytes kBlock{512};  // that allocator rounds up to this
+
+void follow(const caching::TraceEntry& event) {
+  if (!MemoryEvents::on()) return;
+  const DeviceId device{event.device_};
+  if (event.action_ == caching::TraceEntry::ALLOC) {
+    MemoryEvents::born({.device = device,
+                        .address = event.addr_,
+                        .requested = Bytes{event.size_},
+                        .rounded = Bytes{event.size_}.rounded_up(kBlock)});
+  } else if (event.action_ == caching::TraceEntry::FREE_REQUESTED) {
+    MemoryEvents::died(device, event.addr_);
+  }
+}
+
+}  // namespace
+
+void follow_torch_memory() {
+  static std::once_flag once;
+  std::call_once(once, [] { caching::attachAllocatorTraceTracker(follow); });
 }
 
 }  // namespace spillway
