@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from spillway.bench import programs
 from spillway.bench.results import Measured, read
-from spillway.bench.tables import duration
+from spillway.report.sizes import span
 
 GIB = 2**30
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -282,10 +282,11 @@ def test_times_are_read_with_their_units_and_skipped_ones_with_their_reason() ->
 
 
 @pytest.mark.parametrize(
-    "seconds, text", [(2.0, "2 s"), (0.0015, "1.5 ms"), (1e-6, "1 us"), (2.5e-8, "25 ns"), (0, "0 ns")]
+    "nanoseconds, text",
+    [(2e9, "2.00 s"), (1.5e6, "1.5 ms"), (1e3, "1.0 µs"), (25, "25 ns"), (9e11, "15.0 min")],
 )
-def test_a_duration_has_its_unit(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+def test_a_duration_has_its_unit(nanoseconds: float, text: str) -> None:
+    assert span(nanoseconds) == text
 
 
 @built
