@@ -4,7 +4,6 @@ the alternatives that scripts/peers measured last."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,11 @@ matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 
 from bench.figures.session import Session
+from bench.pages import PAGES
 from bench.peers.budgets import WAYS
+from bench.results import GIB, ROOT
 
-ROOT = Path(__file__).parents[1]
 MODEL = "llama-8b-8-layers"
-GIB = 2**30
 #: The actions for the bytes, from the axis up.
 PARTS = (("kept", "#4c72b0"), ("offloaded", "#dd8452"), ("recomputed", "#55a868"))
 
@@ -66,7 +65,7 @@ def draw(found: dict[str, Any], ways: dict[str, Any], path: Path) -> None:
 
 def main() -> None:
     found = Session("emulated", Path()).dry("h200", "curve", MODEL, "0.5")
-    peers = json.loads(max((ROOT / "bench" / "results").glob("*-peers.json")).read_text())
+    peers = PAGES["peers"].newest()
     ways = {name: way for name, way in peers["budgets"]["beside"][MODEL].items() if name != "plain"}
     draw(found, ways, ROOT / "docs" / "curve.png")
 

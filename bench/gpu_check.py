@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any, TextIO
 
 # The one module of the package that is needed here; the package itself may not be built yet.
-from spillway.demo.device import architecture, why_no_gpu
+from spillway.demo.device import why_no_gpu
 
 ROOT = Path(__file__).parents[1]
+BENCHES = ("copy", "overlap", "calls", "alloc", "pool")
 LIMIT = 540  # seconds in all
 SOME_FAILED = 1  # pytest's exit status
 TREE = ROOT / "build" / "release"
 CARRIED = ROOT / "build" / "carried"  # what the machine lacks, brought along
-INCLUDES = ("/usr/local/cuda/include", "/usr/include")
 # Built here, or where GoogleTest is missing, brought along.
 CONFORMANCE = (
     TREE / "tests" / "conformance" / "conformance_test",
@@ -96,46 +96,6 @@ class Check:
 
 def python() -> str:
     return (ROOT / "build" / "python-path").read_text().strip()
-
-
-def cuda_include() -> str:
-    script = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    site = subprocess.run([python(), "-c", script], capture_output=True, text=True, check=True).stdout.strip()
-    for folder in (f"{site}/nvidia/cu13/include", *INCLUDES):
-        if Path(folder, "cudaTypedefs.h").exists():
-            return folder
-    raise ValueError("no CUDA 13 headers (cudaTypedefs.h) in torch's wheels nor in /usr/local/cuda/include")
-
-
-def calibrate(check: Check, limit: float) -> int:
-    """The probe, with kernels on a real GPU and without on the emulated one."""
-    end = time.monotonic() + limit
-    folder = ROOT / "build" / "calibration"
-    status = check.run(["bench/calibration/build", str(folder), cuda_include()], limit)
-    if status != 0:
-        return status
-    command = [str(folder / "calibration")]
-    environment = {}
-    if check.dry_run:
-        command.append("20")
-        library = TREE / "python" / "spillway" / "lib" / "libspillway_emulator.so"
-        environment = {"LD_PRELOAD": str(library), "SPILLWAY_EMULATE": "1"}
-    else:
-        kernels = str(folder / "kernels.cubin")
-        compile_kernels = [python(), "bench/calibration/compile_kernels.py", architecture(), kernels]
-        status = check.run(compile_kernels, end - time.monotonic())
-        if status != 0:
-            return status
-        command += [str(int(end - time.monotonic()) - 10), kernels]
-    check.log.write(f"\n--- {' '.join(command)}\n")
-    check.log.flush()
-    done = subprocess.run(
-        command, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=check.log, text=True,
-        timeout=end - time.monotonic(), check=False,
-    )  # fmt: skip
-    check.log.write(done.stdout)
-    check.results["calibration"] = [json.loads(line) for line in done.stdout.splitlines()]
-    return done.returncode
 
 
 def conform(check: Check, limit: float) -> int:
@@ -240,10 +200,10 @@ def figures(check: Check, limit: float) -> int:
 
 
 def benchmarks(check: Check, limit: float) -> int:
-    """Copies both ways and behind kernels, as users measure them."""
+    """Copies both ways and behind kernels, calls, mapping and pinning, as users measure them."""
     path = str(check.folder / "bench.json")
     emulated = ["--emulate"] if check.dry_run else []
-    command = [python(), "-m", "spillway", "bench", "copy", "overlap", *emulated, "--json", path]
+    command = [python(), "-m", "spillway", "bench", *BENCHES, *emulated, "--json", path]
     status = check.run(command, limit, PYTHONPATH=str(TREE / "python"))
     check.keep("bench")
     return status
@@ -291,13 +251,12 @@ def budgets(check: Check, limit: float) -> int:
 
 # Each with the seconds that it may take, in the order in which they run.
 STEPS: dict[str, tuple[float, Callable[[Check, float], int]]] = {
-    "calibration": (130, calibrate),
+    "bench": (240, benchmarks),
     "conformance": (60, conform),
     "tests": (280, test),
     "scripts": (90, scripts),
     "demo": (60, demonstrate),
     "figures": (180, figures),
-    "bench": (240, benchmarks),
     "predictions": (120, predictions),
     "budgets": (240, budgets),
     "profile": (240, profile),

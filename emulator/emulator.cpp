@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/emulator.h"
 
-#include "emulator/device/activity.h"
-#include "emulator/device/generation.h"
 #include "emulator/device/machine.h"
 #include "emulator/device/touching.h"
+#include "emulator/device/views.h"
 #include "emulator/driver/functions.h"
 #include "emulator/threads/host_thread.h"
 #include "emulator/threads/spin_lock.h"

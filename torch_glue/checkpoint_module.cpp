@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/checkpoint_module.h"
-
 #include "torch_glue/checkpoint/parameters_used.h"
+#include "torch_glue/modules.h"
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>

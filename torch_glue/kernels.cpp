@@ -3,7 +3,7 @@
 
 #include "allocator/driver/span_log.h"
 #include "allocator/runtime/run_log.h"
-#include "hooks/launch_watch.h"
+#include "hooks/kernel_names/launch_watch.h"
 
 #include <cxxabi.h>
 

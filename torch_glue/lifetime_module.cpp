@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/lifetime_module.h"
-
 #include "allocator/lifetime/recorder.h"
 #include "allocator/lifetime/trace.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
-#include "torch_glue/raise.h"
+#include "torch_glue/modules.h"
 
 #include <pybind11/stl.h>
 

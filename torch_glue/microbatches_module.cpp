@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/microbatches_module.h"
-
 #include "torch_glue/microbatches/microbatches.h"
-#include "torch_glue/raise.h"
+#include "torch_glue/modules.h"
 
 #include <memory>
 

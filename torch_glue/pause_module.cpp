@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/pause_module.h"
-
 #include "allocator/device/pool_scope.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
-#include "torch_glue/raise.h"
+#include "torch_glue/modules.h"
 
 #include <pybind11/stl.h>
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/planning_module.h"
-
 #include "allocator/plan/plan_curve.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
-#include "torch_glue/raise.h"
+#include "torch_glue/modules.h"
 #include "torch_glue/saved_tensors/budget.h"
 
 #include <pybind11/stl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/raise.h"
+#include "torch_glue/modules.h"
 
 #include <pybind11/pybind11.h>
 

@@ -5,15 +5,20 @@
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/base/streams.h"
-#include "torch_glue/budget_region.h"
 #include "torch_glue/kernels.h"
+#include "torch_glue/saved_tensors/budget.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 
+#include <ATen/cuda/CUDAContextLight.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/util/Exception.h>
 
+#include <spillway/torch/budget.h>
 #include <spillway/torch/region.h>
+
+#include <algorithm>
+#include <atomic>
 
 namespace spillway {
 namespace {
@@ -103,6 +108,136 @@ void end_step(StepEnd reason) {
 
 void end_step() {
   end_step(StepEnd::kRequested);
+}
+
+namespace {
+
+std::atomic<bool> in_use{false};  // Python has an error of its own
+
+/// Activations of a step that needs more than it began with, in addition to that.
+Bytes activations_of(const BudgetShortage& shortage) {
+  return std::min(shortage.activations, saturating_sub(shortage.least, shortage.begin));
+}
+
+const char* why_over(const BudgetShortage& need) {
+  return need.host_memory_short
+             ? ", because no more host memory could be pinned for its activations"
+             : ", although all of its activations were offloaded or recomputed";
+}
+
+std::string text_of(const BudgetMiss& missed) {
+  const BudgetShortage& need = missed.shortage;
+  const Bytes begin = std::min(need.begin, need.least);
+  const Bytes activations = activations_of(need);
+  const std::string budget = "Spillway: budget " + readable(missed.budget);
+  const std::string step = "step " + std::to_string(missed.step) +
+                           " (first saved tensor: " + missed.first_saved_shape + ")";
+  const std::string size = readable(need.least) + " (" + readable(begin) +
+                           " allocated before its first saved tensor, activations " +
+                           readable(activations) + ", other " +
+                           readable(need.least - begin - activations) + ") on GPU " +
+                           std::to_string(static_cast<int>(missed.device));
+  if (missed.adapts) {
+    return budget + " was exceeded: " + step + " needed " + size +
+           ". Later steps offload more where they can. If no step may exceed it, use a larger "
+           "budget, a smaller batch or a shorter sequence.";
+  }
+  return budget + " is too small: " + step + " needs " + (need.lower_bound ? "at least " : "") +
+         size + why_over(need) +
+         (need.lower_bound ? ". This is a lower bound: an optimizer step may need more" : "") +
+         ". Use " + (need.host_memory_short ? "a larger limit of pinned host memory, " : "") +
+         "a smaller batch, a shorter sequence, " + (missed.warns ? "or " : "") + "--budget " +
+         setting_of(need.least) +
+         (missed.warns ? "." : ", or --over-budget warn (over_budget_warns) to exceed the budget.");
+}
+
+/// Throws the miss, or warns of it.
+void report(BudgetMiss missed, bool optimized) {
+  // The optimizer's states are allocated in its first step.
+  if (missed.first) missed.shortage.lower_bound = true;
+  if (missed.first && optimized) missed.warns = true;
+  if (missed.warns) {
+    TORCH_WARN(text_of(missed));
+    return;
+  }
+  throw BudgetError(text_of(missed),
+                    static_cast<int>(missed.device),
+                    missed.budget.count(),
+                    missed.shortage.least.count(),
+                    missed.shortage.lower_bound,
+                    std::min(missed.shortage.begin, missed.shortage.least).count(),
+                    activations_of(missed.shortage).count());
+}
+
+/// A miss before the first optimizer step waits for its end, which may follow.
+void report_after_backward() {
+  auto missed = Runtime::instance().step().take_budget_miss(/*keep_first=*/true);
+  if (missed) report(*std::move(missed), /*optimized=*/false);
+}
+
+Budget budget_of(std::string_view text, const BudgetSettings& settings) {
+  const double time_limit = settings.time_limit;
+  auto budget = Budget::of(text, "budget");
+  TORCH_CHECK_VALUE(budget.ok(), "Spillway: ", budget.status().detail());
+  if (time_limit != 0) {
+    const Status limited = budget.value().limit_time(time_limit, "time_limit");
+    TORCH_CHECK_VALUE(limited.ok(), "Spillway: ", limited.detail());
+  }
+  budget.value().warns = settings.over_budget_warns;
+  const std::uint64_t total = at::cuda::getDeviceProperties(current_device())->totalGlobalMem;
+  TORCH_CHECK_VALUE(budget.value().bytes <= Bytes{total},
+                    "Spillway: budget ",
+                    text,
+                    " is more than the GPU has: expected at most ",
+                    readable(Bytes{total}));
+  return budget.value();
+}
+
+std::uint64_t enter(std::string_view text, const BudgetSettings& settings) {
+  const Budget budget = budget_of(text, settings);
+  const Status named = check_tag_name(settings.tag);
+  TORCH_CHECK_VALUE(named.ok(), "Spillway: ", named.detail());
+  if (!in_use.exchange(true)) set_miss_reporter(&report_after_backward);
+  report_missed_budget();
+  take_end_of_memory();  // of an earlier backward pass
+  RegionOptions options{intern_tag(settings.tag), Ratio::of(1).value()};
+  options.names_memory = false;
+  options.budget = budget;
+  options.recompute = settings.recompute;
+  options.prefetch = false;  // the plan determines the fetches
+  const auto id = enter_region(options);
+  TORCH_CHECK_VALUE(id.ok(), "Spillway: ", id.status().detail());
+  return id.value();
+}
+
+}  // namespace
+
+BudgetRegion::BudgetRegion(std::string_view budget, const BudgetSettings& settings)
+    : id_(enter(budget, settings)) {}
+
+BudgetRegion::~BudgetRegion() {
+  SPILLWAY_CHECK(leave_region(id_).ok());
+}
+
+BudgetError::BudgetError(const std::string& text,
+                         int device,
+                         std::uint64_t budget,
+                         std::uint64_t smallest,
+                         bool lower_bound,
+                         std::uint64_t begin,
+                         std::uint64_t activations)
+    : std::runtime_error(text),
+      device_(device),
+      budget_(budget),
+      smallest_(smallest),
+      lower_bound_(lower_bound),
+      begin_(begin),
+      activations_(activations) {}
+
+void report_missed_budget(bool optimized) {
+  if (!in_use) return;
+  auto missed = Runtime::instance().step().take_budget_miss();
+  if (missed) report(*std::move(missed), optimized);
 }
 
 }  // namespace spillway

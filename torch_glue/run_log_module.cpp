@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/run_log_module.h"
-
 #include "allocator/runtime/run_log.h"
 #include "torch_glue/cuda_allocator/cuda_allocator.h"
-#include "torch_glue/follow_torch.h"
 #include "torch_glue/kernels.h"
-#include "torch_glue/operators.h"
+#include "torch_glue/modules.h"
 #include "torch_glue/pluggable/hooks.h"
-#include "torch_glue/raise.h"
+#include "torch_glue/run_log.h"
 #include "torch_glue/saved_tensors/source.h"
 
 #include <pybind11/stl.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/scopes_module.h"
-
+#include "torch_glue/modules.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 
 #include <map>

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/shards_module.h"
-
+#include "torch_glue/modules.h"
+#include "torch_glue/shards/shard.h"
 #include "torch_glue/shards/shards.h"
-#include "torch_glue/shards/split.h"
 
 #include <torch/csrc/utils/pybind.h>
 

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/stats_dict.h"
-
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/cuda_allocator/cuda_allocator.h"
+#include "torch_glue/modules.h"
 #include "torch_glue/pluggable/hooks.h"
 #include "torch_glue/saved_tensors/pending_sources.h"
 

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/tags_module.h"
-
 #include "allocator/base/mutex.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
-#include "torch_glue/raise.h"
+#include "torch_glue/modules.h"
 #include "torch_glue/tags/backward_tags.h"
-#include "torch_glue/tags/tag_timeline.h"
-#include "torch_glue/tags/workspaces.h"
 
 #include <ATen/ThreadLocalPythonObjects.h>
 #include <torch/csrc/PyInterpreter.h>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/wrapped_module.h"
-
+#include "torch_glue/modules.h"
 #include "torch_glue/saved_tensors/wrapped.h"
 
 #include <ATen/core/grad_mode.h>

@@ -26,7 +26,7 @@ struct Span {
     kWait,       // the stream waited for another stream
     kMark,       // a point without length: relates the host's clock to the device's
     kOperator,   // work that an operator, or a backward node, submitted to the stream
-    kKernel,     // a kernel that the program launched; see hooks/launch_watch.h
+    kKernel,     // a kernel that the program launched; see hooks/kernel_names
     kSaved,      // a point where a step saved `storage` at event `other` of its curve,
     kWanted,     // or used it again,
     kEnded,      // or reached the end of its backward pass

@@ -6,7 +6,6 @@
 #include "allocator/base/mutex.h"
 #include "allocator/heap/account.h"
 #include "allocator/heap/heap.h"
-#include "allocator/heap/shared_total.h"
 
 #include <atomic>
 #include <cstdint>

@@ -7,13 +7,12 @@
 #include "allocator/base/result.h"
 #include "allocator/driver/fence_set.h"
 #include "allocator/driver/handles.h"
-#include "allocator/heap/heap_limits.h"
 #include "allocator/heap/heap_stats.h"
-#include "allocator/heap/heap_view.h"
 #include "allocator/heap/placement_advisor.h"
 
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,6 +20,81 @@
 #include <vector>
 
 namespace spillway {
+
+struct HeapState;
+
+/// The limits of a heap's reserved bytes (Heap::limits). A value that refers to the heap.
+/// Threads: safe.
+class HeapLimits {
+ public:
+  explicit HeapLimits(HeapState& state) : state_(&state) {}
+
+  /// The smallest target or budget that limits reserved bytes: a few pages of
+  /// HeapView::granularity() bytes. Smaller ones are for tests. They limit allocated bytes, because
+  /// fragmentation would dominate so few pages.
+  [[nodiscard]] Bytes smallest_budget() const;
+
+  /// Caps the bytes reserved from the driver; zero removes the cap.
+  void set_limit(Bytes limit);
+  [[nodiscard]] Bytes limit() const;
+
+  /// Sets a soft limit in reserved bytes. Before the heap grows past it, cached memory is released,
+  /// which may block the host. If that is not enough, the heap grows anyway. Zero: no soft limit.
+  void set_soft_limit(Bytes limit);
+
+  /// Caps the reserved bytes at a budget; zero: no cap. If more is reserved, cached memory is
+  /// released, which may block the host. A request that would exceed the budget
+  /// (would_exceed_budget) releases cached memory, then fails with kOutOfDeviceMemory. The caller
+  /// can then free memory and retry, or call exceed_budget(). The current replay plan is kept. A
+  /// caller with a budget below smallest_budget() sets none. end_step() removes the budget together
+  /// with the target.
+  void set_budget(Bytes budget);
+  [[nodiscard]] Bytes budget() const;
+  /// Whether reserving `size` bytes would exceed the budget, but not the limit.
+  [[nodiscard]] bool would_exceed_budget(Bytes size) const;
+  /// Raises the budget so that the heap can reserve `size` bytes more than now. set_budget()
+  /// replaces the raised budget.
+  void exceed_budget(Bytes size);
+
+ private:
+  HeapState* state_;
+};
+
+/// Reads a heap's memory in detail (Heap::view). A value that refers to the heap.
+/// Threads: safe.
+class HeapView {
+ public:
+  explicit HeapView(HeapState& state) : state_(&state) {}
+
+  /// HeapStats::allocated without visiting the blocks; reserved() likewise.
+  [[nodiscard]] Bytes allocated() const;
+  [[nodiscard]] Bytes reserved() const;
+  /// driver_allocations + driver_releases: changes whenever segments() gains or loses memory.
+  [[nodiscard]] std::uint64_t mapping_changes() const;
+  /// Number of times that stats(), stats_by_tier(), tags() and segments() have visited the blocks.
+  /// For tests.
+  [[nodiscard]] std::uint64_t walks() const;
+  /// Statistics of the small tier and of all others: bytes that are allocated, free, reserved and
+  /// stranded now, and cumulative totals; no peaks. driver_allocations counts the present chunks.
+  /// Visits every block.
+  [[nodiscard]] std::array<HeapStats, 2> stats_by_tier() const;
+  /// Accounting of every tag that has, or had since reset_peaks(), an allocated block; by id.
+  [[nodiscard]] std::vector<HeapTagInfo> tags() const;
+  void reset_peaks();
+  [[nodiscard]] std::vector<HeapSegmentInfo> segments() const;
+  /// Memory by tag and stream, as out-of-memory errors print it.
+  [[nodiscard]] std::string describe() const;
+  /// The first inconsistency of the accounting; empty if there is none. For tests.
+  [[nodiscard]] std::string check() const;
+  /// The granularity of the device's physical memory.
+  [[nodiscard]] Bytes granularity() const;
+
+  /// All allocated blocks with this tag, in no particular order.
+  [[nodiscard]] std::vector<HeapBlockInfo> blocks_of(TagId tag) const;
+
+ private:
+  HeapState* state_;
+};
 
 struct HeapOptions {
   /// Maximum number of bytes reserved from the driver; zero: limited by the device alone.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/base/mutex.h"
-#include "allocator/driver/timelines.h"
+#include "allocator/driver/timeline.h"
 #include "allocator/heap/accounting.h"
 #include "allocator/heap/address_space.h"
 #include "allocator/heap/heap.h"

@@ -6,7 +6,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
 #include "allocator/driver/handles.h"
-#include "allocator/driver/timelines.h"
+#include "allocator/driver/timeline.h"
 #include "allocator/heap/account.h"
 #include "allocator/heap/accounting.h"
 #include "allocator/heap/address_space.h"

@@ -5,11 +5,11 @@
 #include "allocator/base/file.h"
 #include "allocator/base/ids.h"
 #include "allocator/driver/span_log.h"
-#include "allocator/runtime/copy_ends.h"
 #include "allocator/runtime/stats.h"
 #include "allocator/runtime/stats_page.h"
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <string_view>
@@ -19,6 +19,33 @@
 #include <vector>
 
 namespace spillway {
+
+/// Ends of the last copies of each stream, by which the length of a stream's wait for a copy is
+/// computed. The two events around a wait are apart even without a wait. Follows the rules of
+/// python/spillway/report/copies.py, for the copies that it remembers.
+///
+/// Threads: confined.
+class CopyEnds {
+ public:
+  /// Adds the span of a copy. Spans of a stream come in order.
+  void add(const driver::Span& copy);
+
+  /// Whether a stream makes copies. Its waits before a copy are not stalls.
+  [[nodiscard]] bool copies(DeviceId device, std::uint64_t stream) const;
+
+  /// When a wait of a compute stream was over: at the end of the copy that it waited for, at the
+  /// latest at its own end. The beginning of the wait if no copy was in progress.
+  [[nodiscard]] std::uint64_t over(const driver::Span& wait) const;
+
+ private:
+  using Queue = std::deque<driver::Span>;
+
+  [[nodiscard]] static const driver::Span* last(const Queue& queue,
+                                                const driver::Span& wait,
+                                                bool of_its_storage);
+
+  std::map<std::pair<DeviceId, std::uint64_t>, Queue> queues_;
+};
 
 /// Nanoseconds of the run log's clock.
 std::uint64_t host_now();

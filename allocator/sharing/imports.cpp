@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/sharing/imports.h"
 
-#include "allocator/sharing/process.h"
+#include "allocator/sharing/memory_handle.h"
 
 #include <cstdint>
 #include <utility>

@@ -12,12 +12,18 @@ import json
 import os
 import sys
 from dataclasses import replace
+from typing import Any
 
+from spillway.bench import programs
+from spillway.bench.results import read
+from spillway.commands.options import environment as emulated_environment
 from spillway.demo.cli import Parser, output
 
+from bench.device_profile import link
 from bench.device_profile.document import Shares, toml
 from bench.predictions import running
 from bench.predictions.cases import Case
+from bench.results import RunFailed
 
 PROBE = ("-m", "bench.device_profile.probe")
 STEP = ("plain", "--layers", "2")
@@ -25,6 +31,14 @@ STEP = ("plain", "--layers", "2")
 
 def step_ms(profile: str, dry: bool) -> float:
     return running.run(Case("step", "llama_8b", STEP, profile), dry)["step_ms"]
+
+
+def link_of(emulated: str | None) -> dict[str, Any]:
+    env = dict(os.environ)
+    if emulated:
+        env = emulated_environment(True, emulated, preload=False, clock="virtual")
+    [program] = programs.find(["copy"])
+    return link.of(read(programs.run(program, link.FILTER, env)))
 
 
 def main() -> int:
@@ -41,14 +55,14 @@ def main() -> int:
     prefix = ("-m", "spillway", "dry-run", emulated, "--", sys.executable)
     command = (sys.executable, *(prefix if emulated else ()), *PROBE)
     try:
-        measured = running.measured("probe", command, os.environ)
+        measured = {**running.measured("probe", command, os.environ), **link_of(emulated)}
         shares = Shares.of(measured)
         document.write_text(toml(measured, shares))
         took = step_ms(emulated or "", dry=bool(emulated))
         predicted = step_ms(str(document), dry=True)
         document.write_text(toml(measured, replace(shares, product=shares.product / 2)))
         fitted = shares.with_products_of_a_step(took, predicted, step_ms(str(document), dry=True))
-    except running.CaseFailed as failure:
+    except (RunFailed, programs.BenchError, link.Disturbed) as failure:
         print(failure, file=sys.stderr)
         return 1
     said = (

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m bench.device_profile.probe`: measures the GPU that is here, and prints a line of JSON.
+"""`python -m bench.device_profile.probe`: measures the GPU's kernels, and prints a line of JSON.
 
-Nothing else may run on the GPU. Sizes are such that what a launch costs hardly counts.
+`spillway bench copy` measures the link. Nothing else may run on the GPU. Sizes are such that what a launch
+costs hardly counts.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from collections.abc import Callable
 
 import torch
 
+from bench.device_profile.link import line
+
 MIB = 1 << 20
 SIDE = 8192  # of the matrices that are multiplied
-COPIES = 8  # one after another
 ATTENTION = (4, 16, 4096, 128)  # batch, heads, length, width
 SMALL, LONG = 500, 10  # kernels, and products that take longer than it takes to launch these
 
@@ -30,57 +32,6 @@ def seconds(operation: Callable[[], object], repeats: int = 9) -> float:
         if attempt >= 2:
             found.append(start.elapsed_time(end) / 1e3)
     return sorted(found)[repeats // 2]
-
-
-def line(operation: Callable[[int], Callable[[], object]], small: int, large: int) -> dict[str, float]:
-    """Seconds by bytes, as latency + bytes / rate, through the times of two sizes."""
-    first, second = seconds(operation(small)), seconds(operation(large))
-    if second <= first:
-        raise SystemExit(f"{large} bytes took no longer than {small}: is something else running on this GPU?")
-    rate = (large - small) / (second - first)
-    return {"latency": max(0.0, first - small / rate), "rate": rate}
-
-
-def copies(to_device: bool) -> dict[str, float]:
-    there = torch.empty(512 * MIB, dtype=torch.uint8, device="cuda")
-    here = torch.empty(512 * MIB, dtype=torch.uint8, pin_memory=True)
-    into, out_of = (there, here) if to_device else (here, there)
-
-    def several(size: int) -> Callable[[], object]:  # the host is ahead of them
-        return lambda: [into[:size].copy_(out_of[:size], non_blocking=True) for _ in range(COPIES)]
-
-    found = line(several, MIB, 512 * MIB)
-    return {"latency": found["latency"] / COPIES, "rate": found["rate"] * COPIES}
-
-
-def both_ways(rates: tuple[float, float]) -> float:
-    """Of the rates alone, the share that copies both ways at once reach."""
-    size = 512 * MIB
-    there = [torch.empty(size, dtype=torch.uint8, device="cuda") for _ in rates]
-    here = [torch.empty(size, dtype=torch.uint8, pin_memory=True) for _ in rates]
-    side = torch.cuda.Stream()
-
-    def copy() -> None:
-        side.wait_stream(torch.cuda.current_stream())
-        for _ in range(COPIES):
-            there[0].copy_(here[0], non_blocking=True)
-            with torch.cuda.stream(side):
-                here[1].copy_(there[1], non_blocking=True)
-        torch.cuda.current_stream().wait_stream(side)
-
-    alone = max(size / rate for rate in rates)
-    return min(1.0, COPIES * alone / seconds(copy))
-
-
-def pageable_rate() -> float:
-    """Bytes a second of copies to and from memory that is not registered, the slower way."""
-    there = torch.empty(128 * MIB, dtype=torch.uint8, device="cuda")
-    here = torch.empty(128 * MIB, dtype=torch.uint8)
-    ways = (
-        lambda size: lambda: there[:size].copy_(here[:size]),
-        lambda size: lambda: here[:size].copy_(there[:size]),
-    )
-    return min(line(way, 16 * MIB, 128 * MIB)["rate"] for way in ways)
 
 
 def smallest_kernels() -> dict[str, float]:
@@ -104,7 +55,11 @@ def smallest_kernels() -> dict[str, float]:
 def memory_rate() -> float:
     """Bytes that a plain kernel reads and writes in a second."""
     numbers = torch.empty(512 * MIB // 4, dtype=torch.float32, device="cuda")
-    return line(lambda size: lambda: numbers[: size // 8].add_(1), 64 * MIB, 1024 * MIB)["rate"]
+
+    def time(size: int) -> float:
+        return seconds(lambda: numbers[: size // 8].add_(1))
+
+    return line({size: time(size) for size in (64 * MIB, 1024 * MIB)})["rate"]
 
 
 def product(dtype: torch.dtype, side: int = SIDE, tf32: bool = False) -> float:
@@ -137,7 +92,7 @@ def measure() -> dict[str, object]:
     free, total = torch.cuda.mem_get_info()
     taken = total - free - torch.cuda.memory_reserved()  # first: libraries load their kernels below
     properties = torch.cuda.get_device_properties(0)
-    found: dict[str, object] = {
+    return {
         "name": properties.name,
         "torch": torch.__version__,
         "memory": total,
@@ -150,11 +105,8 @@ def measure() -> dict[str, object]:
         "single": product(torch.float32),
         "double": product(torch.float64, SIDE // 2),
         "memory_rate": memory_rate(),
-        "pageable": pageable_rate(),
         **smallest_kernels(),
     }
-    h2d, d2h = copies(to_device=True), copies(to_device=False)
-    return {**found, "h2d": h2d, "d2h": d2h, "duplex": both_ways((h2d["rate"], d2h["rate"]))}
 
 
 if __name__ == "__main__":

@@ -4,25 +4,19 @@
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import platform
 import re
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from spillway.demo.cli import Parser, output
 from spillway.demo.device import why_no_gpu
 
-from bench.figures import page
-from bench.figures.registry import FIGURES, Figure
-from bench.figures.session import MeasureFailed, Session
-
-RESULTS = Path(__file__).parents[1] / "results"
+from bench.figures.registry import FIGURES, Figure, all_kept, entry, show
+from bench.figures.session import Session
+from bench.pages import PAGES
+from bench.results import RESULTS, RunFailed, header, write
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,42 +35,17 @@ def parser() -> argparse.ArgumentParser:
 
 def measure(figure: Figure, session: Session, console: Console) -> dict[str, Any]:
     """The figure's entry in the document. A figure whose program fails has no value and is short."""
-    entry = {"name": figure.name, "value": None, "unit": figure.unit, "bound": figure.bound.text}
     device = "cpu" if figure.needs == "cpu" else session.device
+    found: dict[str, Any] = {"device": device}
+    value = None
     if figure.needs == "gpu" and session.device != "cuda":
-        return {**entry, "status": "needs-gpu", "device": device}
-    try:
-        value = figure.measure(session)
-    except MeasureFailed as failure:
-        console.print(f"{figure.name}: {failure}", style="red", highlight=False, markup=False)
-        return {**entry, "status": "short", "device": device}
-    return {
-        **entry,
-        "value": value,
-        "status": "ok" if figure.bound.keeps(value) else "short",
-        "device": device,
-    }
-
-
-def document(entries: list[dict[str, Any]], session: Session, command: list[str]) -> dict[str, Any]:
-    return {
-        "date": datetime.date.today().isoformat(),
-        "device": device_name(session.device),
-        "versions": {
-            "spillway": version("spillway"),
-            "torch": version("torch"),
-            "python": platform.python_version(),
-        },
-        "command": command,
-        "figures": entries,
-    }
-
-
-def version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "unknown"
+        found["status"] = "needs-gpu"
+    else:
+        try:
+            value = figure.measure(session)
+        except RunFailed as failure:
+            console.print(f"{figure.name}: {failure}", style="red", highlight=False, markup=False)
+    return entry(figure.name, value, figure.bound, figure.unit, **found)
 
 
 def device_name(device: str) -> str:
@@ -85,16 +54,6 @@ def device_name(device: str) -> str:
     import torch
 
     return torch.cuda.get_device_name()
-
-
-def show(entries: list[dict[str, Any]], device: str, console: Console) -> None:
-    table = Table(title=f"figures, {device}")
-    for heading in ("figure", "value", "bound", "unit", "status"):
-        table.add_column(heading, justify="right" if heading == "value" else "left")
-    for entry in entries:
-        value = "-" if entry["value"] is None else f"{entry['value']:.4g}"
-        table.add_row(entry["name"], value, entry["bound"], entry["unit"], entry["status"])
-    console.print(table)
 
 
 def main(arguments: list[str]) -> int:
@@ -115,29 +74,26 @@ def main(arguments: list[str]) -> int:
     if options.of_device:
         chosen = [figure for figure in chosen if figure.needs != "cpu"]
     entries: list[dict[str, Any]] = []
-    result = document(entries, session, ["scripts/figures", *command_words(options)])
+    command = ["scripts/figures", *command_words(options)]
+    result = {**header(device_name(session.device), command), "figures": entries}
     path = options.json
     for figure in chosen:
         console.print(f"measuring {figure.name}", highlight=False)
         entries.append(measure(figure, session, console))
         if path is not None:  # what there is, should it be stopped
             write(path, result)
-    show(entries, result["device"], console)
+    console.print(show(f"figures, {result['device']}", entries))
     if path is None and not options.names and not options.of_device:
         slug = re.sub(r"[^a-z0-9]+", "-", result["device"].lower()).strip("-")
         RESULTS.mkdir(parents=True, exist_ok=True)
         path = RESULTS / f"{result['date']}-{slug}.json"
-        page.update(result)
+        PAGES["figures"].update(result)
     if path is None:
         console.print("not written down: some figures only, and no --json FILE", highlight=False)
     else:
         write(path, result)
         console.print(f"written to {path}", highlight=False)
-    return 0 if all(entry["status"] != "short" for entry in entries) else 1
-
-
-def write(path: Path, result: dict[str, Any]) -> None:
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    return 0 if all_kept(entries) else 1
 
 
 def command_words(options: argparse.Namespace) -> list[str]:

@@ -4,9 +4,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+from rich.table import Table
+
+from bench.results import table
 
 _COMPARISONS = {"=": operator.eq, "<=": operator.le, ">=": operator.ge}
 NEEDS = ("cpu", "emulated", "gpu")
@@ -45,6 +49,26 @@ class Bound:
     def keeps(self, value: float) -> bool:
         comparison, _, limit = self.text.partition(" ")
         return bool(_COMPARISONS[comparison](value, float(limit)))
+
+
+def entry(name: str, value: float | None, bound: Bound, unit: str = "", **more: Any) -> dict[str, Any]:
+    """What a document holds of a figure or a claim, which is short without a value."""
+    keeps = value is not None and bound.keeps(value)
+    status = "ok" if keeps else "short"
+    return {"name": name, "value": value, "unit": unit, "bound": bound.text, "status": status, **more}
+
+
+def show(title: str, entries: Iterable[dict[str, Any]]) -> Table:
+    keys = ("bound", "unit", "status")
+    rows = (
+        (each["name"], "-" if each["value"] is None else f"{each['value']:.4g}", *(each[key] for key in keys))
+        for each in entries
+    )
+    return table(title, ("", "value", *keys), rows)
+
+
+def all_kept(entries: Iterable[dict[str, Any]]) -> bool:
+    return all(each["status"] != "short" for each in entries)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bench.fragmentation.run import ALLOCATORS, WORKLOADS, RunFailed, measure, record
+from bench.fragmentation.run import ALLOCATORS, WORKLOADS, measure, record
+from bench.results import RunFailed
 
 
 def parser() -> argparse.ArgumentParser:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import Any
 
 from spillway import launch
 
-ROOT = Path(__file__).parents[2]
+from bench.results import output_of
+
 WORKLOADS = ("demo", "resnet", "batch", "length")
 # What each allocator needs in its environment.
 ALLOCATORS: dict[str, dict[str, str]] = {
@@ -22,10 +22,6 @@ ALLOCATORS: dict[str, dict[str, str]] = {
     "expandable": {"PYTORCH_ALLOC_CONF": "expandable_segments:True"},
 }
 TARGET = 4 << 30  # allocated bytes at the peak: large enough that the granularity does not matter
-
-
-class RunFailed(Exception):
-    """A process failed; the message has its last lines."""
 
 
 def record(workload: str, path: Path) -> None:
@@ -57,15 +53,5 @@ def measure(path: Path, allocators: Iterable[str] = ALLOCATORS, scale: int | Non
 def _run(module: str, arguments: list[str], settings: dict[str, str]) -> str:
     """What the module of this package prints."""
     environment = {**launch.environment(True, memory="64GiB"), "OMP_NUM_THREADS": "1", **settings}
-    done = subprocess.run(
-        [sys.executable, "-m", f"bench.fragmentation.{module}", *arguments],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        tail = (done.stdout + done.stderr).strip().splitlines()[-12:]
-        raise RunFailed("\n".join([f"{module} {' '.join(arguments)}: status {done.returncode}", *tail]))
-    return done.stdout
+    command = [sys.executable, "-m", f"bench.fragmentation.{module}", *arguments]
+    return output_of(command, environment)

@@ -2,7 +2,7 @@
 // Device memory: blocks from Spillway's heap beside the driver's own pool, and what giving memory
 // to addresses costs, and taking it away. Times of the host.
 #include "allocator/heap/heap.h"
-#include "bench/calibration/memory.h"
+#include "bench/micro/device_range.h"
 #include "bench/micro/micro.h"
 
 namespace spillway::micro {
@@ -49,17 +49,18 @@ void hit_driver(benchmark::State& state, Bytes size) {
 /// `count` chunks, access set for all of it by one call. The time is of all of that, for all
 /// chunks.
 void remap(benchmark::State& state, Bytes chunk, std::size_t count) {
-  calibration::DeviceRange::Cost cost;
+  DeviceRange::Cost cost;
   Seconds unmap{};
   Seconds release{};
   for (auto _ : state) {
-    auto range = calibration::DeviceRange::make(probe(), chunk, count);
+    auto range = DeviceRange::make(probe(), chunk, count);
     if (failed(state, range.status())) return;
-    const calibration::DeviceRange::Cost& each = range.value().cost();
+    const DeviceRange::Cost& each = range.value().cost();
     const Seconds unmapped = range.value().unmap();
     const Seconds released = range.value().release();
     const Seconds all = each.create + each.map + each.access + unmapped + released;
     state.SetIterationTime(all.count());
+    cost.reserve += each.reserve;
     cost.create += each.create;
     cost.map += each.map;
     cost.access += each.access;
@@ -70,6 +71,7 @@ void remap(benchmark::State& state, Bytes chunk, std::size_t count) {
   const auto report = [&](const char* name, Seconds all) {
     state.counters[name] = all.count() * 1e6 / rounds;
   };
+  report("reserve_us", cost.reserve);
   report("create_us", cost.create);
   report("map_us", cost.map);
   report("access_us", cost.access);
@@ -92,9 +94,12 @@ void register_benchmarks() {
     add_measured("BM_Remap/one_chunk/" + size_name(size),
                  [=](benchmark::State& state) { remap(state, size, 1); });
   }
-  const std::size_t count = largest.count() / (2_MiB).count();
-  add_measured("BM_Remap/chunks_of_2MiB/" + size_name(largest),
-               [=](benchmark::State& state) { remap(state, 2_MiB, count); });
+  for (const Bytes chunk : {2_MiB, 16_MiB, 64_MiB, 256_MiB}) {
+    if (chunk >= largest) break;
+    add_measured(
+        "BM_Remap/chunks_of_" + size_name(chunk) + '/' + size_name(largest),
+        [=](benchmark::State& state) { remap(state, chunk, largest.count() / chunk.count()); });
+  }
 }
 
 }  // namespace spillway::micro

@@ -8,7 +8,8 @@ namespace {
 
 using namespace literals;
 
-constexpr HostKind kKinds[] = {HostKind::kPageable, HostKind::kPinned, HostKind::kArena};
+constexpr HostKind kPinnedKinds[] = {
+    HostKind::kPinned, HostKind::kSmallPages, HostKind::kHugePages, HostKind::kArena};
 constexpr Way kWays[] = {Way::kIn, Way::kOut};
 
 /// What came of one measurement: seconds of its device time, and bytes that went over the link.
@@ -47,8 +48,8 @@ void copy(benchmark::State& state, KeptLink& kept, HostKind kind, const Copies& 
 }
 
 /// One direction while the other has work for longer.
-void duplex(benchmark::State& state, KeptLink& kept, Way way) {
-  const auto link = kept.of(HostKind::kArena);
+void duplex(benchmark::State& state, KeptLink& kept, HostKind kind, Way way) {
+  const auto link = kept.of(kind);
   if (failed(state, link.status())) return;
   const Bytes size = std::min(64_MiB, Link::largest());
   const Copies measured{way, size, 8};
@@ -63,6 +64,20 @@ void duplex(benchmark::State& state, KeptLink& kept, Way way) {
     return Sample{spans[0].length().count(), measured.bytes()};
   });
   state.counters["covered"] = covered;  // of the time, how much the other direction was busy
+}
+
+/// Both directions, with as many bytes each.
+void both_ways(benchmark::State& state, KeptLink& kept, HostKind kind) {
+  constexpr std::uint64_t kCount = 8;
+  const auto link = kept.of(kind);
+  if (failed(state, link.status())) return;
+  const Bytes size = std::min(512_MiB, Link::largest());
+  state.counters["bytes"] = static_cast<double>(size.count());
+  run(state, kCount, [&]() -> Result<Sample> {
+    const auto lanes = link.value()->both_ways(size, kCount);
+    SPILLWAY_ASSIGN_OR_RETURN(const auto spans, link.value()->time().measure_sync(lanes));
+    return Sample{together(spans).count(), 2.0 * kCount * static_cast<double>(size.count())};
+  });
 }
 
 /// The same bytes in pieces of one size: what a smaller piece costs the link.
@@ -82,18 +97,26 @@ void pieces(benchmark::State& state, KeptLink& kept, Way way, Bytes piece) {
 
 void register_benchmarks() {
   const auto kept = std::make_shared<KeptLink>();
+  for (const HostKind kind : kPinnedKinds) {
+    add_measured(std::string("BM_BothWays/") + kind_name(kind),
+                 [=](benchmark::State& state) { both_ways(state, *kept, kind); });
+  }
   for (const Way way : kWays) {
     const std::string direction = way_name(way);
-    for (const HostKind kind : kKinds) {
+    const auto add_copies = [&](HostKind kind) {
       for (Bytes size = 64_KiB; size <= Link::largest(); size = Bytes{size.count() * 4}) {
         const std::string name = "BM_Copy/" + direction + '/' + kind_name(kind) + '/';
         const Copies copies{way, size, copies_of(size)};
         add_measured(name + size_name(size),
                      [=](benchmark::State& state) { copy(state, *kept, kind, copies); });
       }
+    };
+    add_copies(HostKind::kPageable);
+    for (const HostKind kind : kPinnedKinds) {
+      add_copies(kind);
+      add_measured("BM_Duplex/" + direction + '/' + kind_name(kind),
+                   [=](benchmark::State& state) { duplex(state, *kept, kind, way); });
     }
-    add_measured("BM_Duplex/" + direction,
-                 [=](benchmark::State& state) { duplex(state, *kept, way); });
     for (Bytes piece = 1_MiB; piece <= Link::largest(); piece = Bytes{piece.count() * 2}) {
       add_measured("BM_Pieces/" + direction + '/' + size_name(piece),
                    [=](benchmark::State& state) { pieces(state, *kept, way, piece); });

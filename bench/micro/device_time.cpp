@@ -41,7 +41,10 @@ Status DeviceTime::queue(std::span<const Lane> lanes) {
   for (std::size_t i = 0; i < lanes.size(); ++i) {
     SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api, StreamWaitEvent, lanes[i].stream, go_, 0));
     SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api, EventRecord, events_[i].begin, lanes[i].stream));
-    SPILLWAY_RETURN_IF_ERROR(lanes[i].submit());
+  }
+  for (const Lane& lane : lanes)
+    SPILLWAY_RETURN_IF_ERROR(lane.submit());
+  for (std::size_t i = 0; i < lanes.size(); ++i) {
     SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api, EventRecord, events_[i].end, lanes[i].stream));
   }
   return {};

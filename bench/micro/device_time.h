@@ -30,6 +30,16 @@ struct Span {
   }
 };
 
+/// From the first begin to the last end.
+inline Seconds together(std::span<const Span> spans) {
+  Span all = spans.front();
+  for (const Span& each : spans) {
+    all.begin = std::min(all.begin, each.begin);
+    all.end = std::max(all.end, each.end);
+  }
+  return all.length();
+}
+
 /// Runs lanes concurrently and measures their times with events of the device. All lanes are
 /// blocked by a value in host memory until everything is queued, so that the host's cost of
 /// queueing is not in the times. Threads: confined. Ownership: owns its stream, events and flag;

@@ -20,7 +20,7 @@ constexpr int kLength = 4096;           // queries and keys of a head
 constexpr unsigned kHeads = 64;
 constexpr std::uint64_t kWidth = 64;  // of a head
 
-constexpr const char* kNames[] = {"fill", "multiply_add", "triad", "gemm", "attention"};
+constexpr const char* kNames[] = {"fill", "multiply_add", "triad", "gemm", "attention", "empty"};
 
 Result<std::string> architecture(const driver::Device& device) {
   std::string digits = "sm_";
@@ -58,6 +58,8 @@ KernelWork work_of(Kernel kernel) {
     case Kernel::kGemm:
       return {.flops = 2.0 * kSide * kSide * kSide,
               .bytes = std::uint64_t{kSide} * kSide * (2 + 2 + 4)};
+    case Kernel::kEmpty:
+      return {.flops = 0, .bytes = 0};
     default:
       return {.flops = 4.0 * kLength * kLength * kWidth * kHeads,
               .bytes = kWidth * kHeads * kLength * 4 * 2};
@@ -78,7 +80,7 @@ Status Kernels::load() {
     SPILLWAY_RETURN_IF_ERROR(probe_.load(image, kNames));
   }
   constexpr std::uint64_t kChunks = 3 * kArray.count() / (2_MiB).count();
-  SPILLWAY_ASSIGN_OR_RETURN(auto range, calibration::DeviceRange::make(probe_, 2_MiB, kChunks));
+  SPILLWAY_ASSIGN_OR_RETURN(auto range, DeviceRange::make(probe_, 2_MiB, kChunks));
   memory_.emplace(std::move(range));
   CUdeviceptr at = memory_->at();
   unsigned long long count = memory_->size().count() / 2;
@@ -91,17 +93,17 @@ Lane Kernels::lane(Kernel kernel, std::uint64_t launches) {
   return {stream_.handle(), [this, kernel, launches] {
             Status status;
             for (std::uint64_t i = 0; i < launches && status.ok(); ++i)
-              status = launch(kernel);
+              status = launch(kernel, stream_.handle());
             return status;
           }};
 }
 
-Status Kernels::launch(Kernel kernel) {
-  if (driver::emulated()) return model(stream_.handle(), work_of(kernel));
+Status Kernels::launch(Kernel kernel, CUstream stream) {
+  if (driver::emulated()) return model(stream, work_of(kernel));
+  if (kernel == Kernel::kEmpty) return probe_.launch("empty", stream, {.x = 1}, 1, {});
   CUdeviceptr to = memory_->at();
   CUdeviceptr left = to + kArray.count();
   CUdeviceptr right = left + kArray.count();
-  CUstream stream = stream_.handle();
   switch (kernel) {
     case Kernel::kFma: {
       int rounds = kRounds;

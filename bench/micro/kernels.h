@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "bench/calibration/memory.h"
+#include "bench/micro/device_range.h"
 #include "bench/micro/device_time.h"
 
 #include <optional>
@@ -9,10 +9,10 @@
 namespace spillway::micro {
 
 /// What a kernel is bound by.
-enum class Kernel { kFma, kTriad, kGemm, kAttention };
+enum class Kernel { kFma, kTriad, kGemm, kAttention, kEmpty };
 
 constexpr const char* kernel_name(Kernel kernel) {
-  constexpr const char* kNames[] = {"fma", "triad", "gemm", "attention"};
+  constexpr const char* kNames[] = {"fma", "triad", "gemm", "attention", "empty"};
   return kNames[static_cast<int>(kernel)];
 }
 
@@ -36,6 +36,15 @@ class Kernels {
   /// "skipped: REASON"); kOutOfDeviceMemory, kDriver.
   static Result<std::unique_ptr<Kernels>> make(Probe& probe);
 
+  /// The emulated GPU's stream is reported what a kernel costs when it is queued: it cannot be
+  /// held.
+  static DeviceTime::Hold hold() {
+    return driver::emulated() ? DeviceTime::Hold::kNot : DeviceTime::Hold::kUntilQueued;
+  }
+
+  /// Launches a kernel. Stream: no wait. Errors: kDriver.
+  Status launch(Kernel kernel, CUstream stream);
+
   /// `launches` of one kernel, one after the other, on this object's stream. Requires: this object
   /// outlives the lane.
   Lane lane(Kernel kernel, std::uint64_t launches);
@@ -44,11 +53,10 @@ class Kernels {
   Kernels(Probe& probe, OwnedStream stream) : probe_(probe), stream_(std::move(stream)) {}
 
   Status load();
-  Status launch(Kernel kernel);
 
   Probe& probe_;
   OwnedStream stream_;
-  std::optional<calibration::DeviceRange> memory_;
+  std::optional<DeviceRange> memory_;
 };
 
 }  // namespace spillway::micro

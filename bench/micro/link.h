@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "bench/calibration/memory.h"
+#include "bench/micro/device_range.h"
 #include "bench/micro/device_time.h"
 #include "bench/micro/host_memory.h"
 
+#include <array>
 #include <memory>
 #include <optional>
 
@@ -35,6 +36,9 @@ class Link {
   /// copies.size <= largest().
   Lane lane(const Copies& copies);
 
+  /// `count` copies in each direction, submitted alternately. Requires: as lane().
+  std::array<Lane, 2> both_ways(Bytes size, std::uint64_t count);
+
   /// When the host must not hold the lanes.
   [[nodiscard]] DeviceTime::Hold hold() const {
     return host_->kind() == HostKind::kPageable ? DeviceTime::Hold::kNot
@@ -44,14 +48,15 @@ class Link {
   DeviceTime& time() { return *time_; }
 
  private:
-  Link(OwnedStream in, OwnedStream out, calibration::DeviceRange device)
+  Link(OwnedStream in, OwnedStream out, DeviceRange device)
       : in_(std::move(in)), out_(std::move(out)), device_(std::move(device)) {}
 
   Status submit(const Copies& copies);
+  Status copy(Way way, Bytes size, std::uint64_t index);
 
   OwnedStream in_;
   OwnedStream out_;
-  calibration::DeviceRange device_;
+  DeviceRange device_;
   std::unique_ptr<HostMemory> host_;
   std::unique_ptr<DeviceTime> time_;
 };

@@ -31,8 +31,8 @@ double most(const std::vector<double>& values) {
   return *std::max_element(values.begin(), values.end());
 }
 
-void keep_statistics(benchmark::internal::Benchmark* benchmark) {
-  benchmark->Repetitions(repetitions())
+void keep_statistics(benchmark::internal::Benchmark* benchmark, int repeats) {
+  benchmark->Repetitions(repeats)
       ->DisplayAggregatesOnly(true)
       ->ComputeStatistics("min", least)
       ->ComputeStatistics("max", most);
@@ -41,7 +41,7 @@ void keep_statistics(benchmark::internal::Benchmark* benchmark) {
 int run(int count, char** words) {
   benchmark::Initialize(&count, words);
   if (benchmark::ReportUnrecognizedArguments(count, words)) return 2;
-  auto probe = Probe::open("", Seconds(1e9));
+  auto probe = Probe::open();
   if (!probe.ok()) {
     std::fprintf(stderr, "%s: %s\n", words[0], probe.status().message().c_str());
     return 2;
@@ -84,11 +84,17 @@ benchmark::internal::Benchmark* add(const std::string& name, const Body& body) {
 
 void add_measured(const std::string& name, const Body& body) {
   keep_statistics(
-      add(name, body)->UseManualTime()->Iterations(iterations())->Unit(benchmark::kMicrosecond));
+      add(name, body)->UseManualTime()->Iterations(iterations())->Unit(benchmark::kMicrosecond),
+      repetitions());
+}
+
+void add_once(const std::string& name, const Body& body) {
+  keep_statistics(add(name, body)->UseManualTime()->Iterations(1)->Unit(benchmark::kMicrosecond),
+                  2);
 }
 
 void add_repeated(const std::string& name, const Body& body) {
-  keep_statistics(add(name, body)->MinTime(0.05)->Unit(benchmark::kNanosecond));
+  keep_statistics(add(name, body)->MinTime(0.05)->Unit(benchmark::kNanosecond), repetitions());
 }
 
 bool failed(benchmark::State& state, const Status& status) {

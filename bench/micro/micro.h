@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "bench/calibration/stream.h"
+#include "bench/micro/probe.h"
 
 #include <benchmark/benchmark.h>
 
@@ -9,11 +9,6 @@
 #include <string>
 
 namespace spillway::micro {
-
-using calibration::OwnedStream;
-using calibration::Probe;
-using calibration::Seconds;
-using calibration::Way;
 
 /// What every program here shares: device 0, opened by main().
 /// Requires: main() has begun to register or run benchmarks. Threads: the main one.
@@ -36,6 +31,9 @@ using Body = std::function<void(benchmark::State&)>;
 /// Registers a benchmark whose body sets its times by `state.SetIterationTime`: a few iterations
 /// of each of several repetitions, and of these the median, the least and the most.
 void add_measured(const std::string& name, const Body& body);
+
+/// The same, run once: for what takes seconds.
+void add_once(const std::string& name, const Body& body);
 
 /// Registers one of the host's time, whose body Google Benchmark repeats until it is sure.
 void add_repeated(const std::string& name, const Body& body);

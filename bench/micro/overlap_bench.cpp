@@ -23,16 +23,6 @@ struct Beside {
 const std::array<Beside, 3> kBeside = {
     {{"to_host", {Way::kOut}}, {"to_device", {Way::kIn}}, {"both", {Way::kIn, Way::kOut}}}};
 
-/// From the first lane's begin to the last one's end.
-Seconds together(std::span<const Span> spans) {
-  Span all = spans.front();
-  for (const Span& each : spans) {
-    all.begin = std::min(all.begin, each.begin);
-    all.end = std::max(all.end, each.end);
-  }
-  return all.length();
-}
-
 /// One kernel and its copies: alone, and beside each other.
 class Overlap {
  public:
@@ -62,9 +52,9 @@ class Overlap {
   Result<Times> measure_sync() {
     DeviceTime& time = link_->time();
     std::vector<Lane> lanes = copies_;
-    SPILLWAY_ASSIGN_OR_RETURN(const auto copies, time.measure_sync(lanes, hold()));
+    SPILLWAY_ASSIGN_OR_RETURN(const auto copies, time.measure_sync(lanes, Kernels::hold()));
     lanes.push_back(kernel_);
-    SPILLWAY_ASSIGN_OR_RETURN(const auto both, time.measure_sync(lanes, hold()));
+    SPILLWAY_ASSIGN_OR_RETURN(const auto both, time.measure_sync(lanes, Kernels::hold()));
     SPILLWAY_ASSIGN_OR_RETURN(const Seconds kernel, length_of(kernel_));
     return Times{kernel, together(copies), together(both), both.back().length()};
   }
@@ -73,12 +63,6 @@ class Overlap {
 
  private:
   Overlap() = default;
-
-  /// The emulated GPU's stream is reported what a kernel costs when it is queued: it cannot be
-  /// held.
-  static DeviceTime::Hold hold() {
-    return driver::emulated() ? DeviceTime::Hold::kNot : DeviceTime::Hold::kUntilQueued;
-  }
 
   /// As many launches as take some milliseconds, and copies that last somewhat longer, so that the
   /// kernel is never without them.
@@ -100,7 +84,8 @@ class Overlap {
   }
 
   Result<Seconds> length_of(const Lane& lane) {
-    SPILLWAY_ASSIGN_OR_RETURN(const auto spans, link_->time().measure_sync({&lane, 1}, hold()));
+    SPILLWAY_ASSIGN_OR_RETURN(const auto spans,
+                              link_->time().measure_sync({&lane, 1}, Kernels::hold()));
     return spans[0].length();
   }
 

@@ -3,6 +3,9 @@
 // host.
 #include "bench/micro/host_memory.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <vector>
@@ -73,24 +76,30 @@ void hit_malloc(benchmark::State& state, Bytes size) {
   state.SetLabel("host's time");
 }
 
-/// Takes `made` of new memory for as long as the benchmark lasts; each time it goes back.
-void grow(benchmark::State& state,
-          Bytes size,
-          const std::function<Result<std::unique_ptr<HostMemory>>()>& make) {
-  if (failed(state, make().status())) return;
+/// Makes host memory of one kind, and frees it outside of the time.
+void grow(benchmark::State& state, HostKind kind, Bytes size) {
   const auto before = driver::counters().registrations;
-  double seconds = 0;
+  Seconds all{};
+  Seconds touch{};
+  Seconds pin{};
   for (auto _ : state) {
     const auto begun = SteadyClock::now();
-    const auto made = make();
+    const auto made = HostMemory::make(probe(), kind, size);
     const Seconds taken = SteadyClock::now() - begun;
-    if (failed(state, made.status())) break;
+    if (failed(state, made.status())) return;
     state.SetIterationTime(taken.count());
-    seconds += taken.count();
+    all += taken;
+    touch += made.value()->touched();
+    pin += made.value()->registered();
   }
   const auto rounds = static_cast<double>(state.iterations());
-  if (seconds > 0)
-    state.counters["GB_per_s"] = rounds * static_cast<double>(size.count()) / 1e9 / seconds;
+  const auto rate = [&](const char* name, Seconds taken) {
+    if (taken > Seconds{})
+      state.counters[name] = rounds * static_cast<double>(size.count()) / 1e9 / taken.count();
+  };
+  rate("GB_per_s", all);
+  rate("touch_GB_per_s", touch);
+  rate("register_GB_per_s", pin);
   state.counters["registrations"] =
       static_cast<double>(driver::counters().registrations - before) / rounds;
   state.SetLabel("host's time");
@@ -138,14 +147,19 @@ void register_benchmarks() {
                  [=](benchmark::State& state) { hit_malloc(state, size); });
   }
   add_repeated("BM_PinnedPool/step", footprint);
-  const Bytes largest = driver::emulated() ? 64_MiB : Bytes{1ULL << 30U};
+  // The largest show whether a rate is sustained.
+  const Bytes machine{static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) * 4096};
+  const Bytes largest =
+      driver::emulated() ? 64_MiB : std::min(Bytes{16ULL << 30U}, Bytes{machine.count() / 4});
   for (Bytes size = 64_MiB; size <= largest; size = Bytes{size.count() * 4}) {
-    for (const HostKind kind : {HostKind::kArena, HostKind::kPinned}) {
-      const std::string name =
-          std::string("BM_PinnedPool/grow/") + kind_name(kind) + '/' + size_name(size);
-      add_measured(name, [=](benchmark::State& state) {
-        grow(state, size, [=] { return HostMemory::make(probe(), kind, size); });
-      });
+    for (const HostKind kind :
+         {HostKind::kArena, HostKind::kPinned, HostKind::kHugePages, HostKind::kSmallPages}) {
+      const std::string name = std::string("BM_PinnedPool/grow/") + kind_name(kind) + '/';
+      const auto body = [=](benchmark::State& state) {
+        grow(state, kind, size);
+      };
+      size > Bytes{1ULL << 30U} ? add_once(name + size_name(size), body)
+                                : add_measured(name + size_name(size), body);
     }
   }
 }

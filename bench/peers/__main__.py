@@ -4,13 +4,7 @@
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import platform
-import subprocess
 import sys
-from importlib import metadata
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -18,9 +12,11 @@ from rich.console import Console
 from spillway import launch
 from spillway.demo.cli import Parser, output
 
-from bench.peers import budgets, claims, page, tables
+from bench.figures.registry import all_kept
+from bench.pages import PAGES
+from bench.peers import budgets, claims, tables
+from bench.results import RESULTS, ROOT, RunFailed, header, last_json, output_of, write
 
-ROOT = Path(__file__).parents[2]
 INSTANT_DRIVER = ROOT / "build" / "release" / "bench" / "libinstant_driver.so"
 ALLOCATORS = ("torch", "spillway")
 PROCESSES = 7
@@ -35,35 +31,20 @@ SEQUENTIAL = (
 PACKAGES = ("torchtune", "trl", "fairscale")
 
 
-class ProbeFailed(Exception):
-    """The message has the program's last lines."""
-
-
 def probe(name: str, *arguments: str, instant: bool = False) -> Any:
     """The JSON that probes/NAME.py prints, on the emulated GPU; `instant`: its copies take no time."""
-    command = [sys.executable, "-m", f"bench.peers.probes.{name}", *arguments]
     environment = launch.environment(True)
     if instant:
         environment["LD_PRELOAD"] = f"{INSTANT_DRIVER}:{environment['LD_PRELOAD']}"
-    done = subprocess.run(
-        command,
-        env=environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        tail = (done.stdout + done.stderr).strip().splitlines()[-4:]
-        raise ProbeFailed("\n".join([f"{' '.join(command[2:])} ended with status {done.returncode}:", *tail]))
-    return json.loads(done.stdout.splitlines()[-1])
+    command = [sys.executable, "-m", f"bench.peers.probes.{name}", *arguments]
+    return last_json(output_of(command, environment, tail=4))
 
 
 def attempt(name: str, *arguments: str) -> Any:
     """As probe; what went wrong, by name: the other systems are measured although one fails."""
     try:
         return probe(name, *arguments)
-    except ProbeFailed as failure:
+    except RunFailed as failure:
         return {"failed": str(failure)}
 
 
@@ -72,13 +53,6 @@ def costs_of_hooks(allocator: str) -> dict[str, float]:
     the measured code."""
     runs = [probe("hooks", allocator, instant=True) for _ in range(PROCESSES)]
     return {variant: median(run[variant] for run in runs) for variant in runs[0]}
-
-
-def version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def measure(console: Console) -> dict[str, Any]:
@@ -106,20 +80,6 @@ def measure(console: Console) -> dict[str, Any]:
     return found
 
 
-def document(found: dict[str, Any], checked: list[dict[str, Any]], command: list[str]) -> dict[str, Any]:
-    return {
-        "date": datetime.date.today().isoformat(),
-        "device": "emulated GPU",
-        "versions": {
-            **{name: version(name) for name in ("spillway", "torch", *PACKAGES)},
-            "python": platform.python_version(),
-        },
-        "command": command,
-        "claims": checked,
-        **found,
-    }
-
-
 def main(arguments: list[str]) -> int:
     parser = Parser(prog="peers", description=__doc__, allow_abbrev=False)
     parser.add_argument("--json", type=output, metavar="FILE", help="write here instead of bench/results")
@@ -127,14 +87,14 @@ def main(arguments: list[str]) -> int:
     console = Console()
     found = measure(console)
     checked = claims.check(found)
-    result = document(found, checked, ["scripts/peers"])
+    result = {**header("emulated GPU", ["scripts/peers"], *PACKAGES), "claims": checked, **found}
     tables.show(result, console)
-    path = options.json or ROOT / "bench" / "results" / f"{result['date']}-peers.json"
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    path = options.json or RESULTS / f"{result['date']}-peers.json"
+    write(path, result)
     if options.json is None:
-        page.update(result)
+        PAGES["peers"].update(result)
     console.print(f"written to {path}", highlight=False)
-    return 0 if all(claim["holds"] for claim in checked) else 1
+    return 0 if all_kept(checked) else 1
 
 
 if __name__ == "__main__":

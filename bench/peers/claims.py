@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from bench.figures.registry import Bound, entry
 from bench.peers import budgets
 
 PEERS = ("torchtune", "trl")
@@ -21,7 +22,7 @@ def check(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def claim(what: str, value: float, most: float) -> dict[str, Any]:
-    return {"claim": what, "value": value, "at_most": most, "holds": value <= most}
+    return entry(what, value, Bound(f"<= {most:.4g}"))
 
 
 def of_hooks(hooks: dict[str, dict[str, float]]) -> Iterator[dict[str, Any]]:

@@ -4,20 +4,18 @@
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import os
-import platform
 import sys
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from spillway import profiles
 from spillway.demo.cli import Parser, output
 
+from bench.pages import PAGES
 from bench.predictions import ledger, running
 from bench.predictions.cases import CASES, Case
+from bench.results import GIB, RunFailed, header, write
 
 
 def chosen(names: list[str]) -> list[Case]:
@@ -34,12 +32,12 @@ def predict(cases: list[Case]) -> dict[str, Any]:
             continue
         try:
             done = running.run(case, dry=True)
-        except running.CaseFailed as failure:
+        except RunFailed as failure:
             print(failure, file=sys.stderr)
             continue
-        wall, used = done["wall_seconds"], done["host_bytes"] / ledger.GIB
+        wall, used = done["wall_seconds"], done["host_bytes"] / GIB
         print(
-            f"{case.name}: {done['peak_bytes'] / ledger.GIB:.2f} GiB, {done['step_ms']} ms "
+            f"{case.name}: {done['peak_bytes'] / GIB:.2f} GiB, {done['step_ms']} ms "
             f"(here {wall} s a step and {used:.2f} GiB)",
             flush=True,
         )
@@ -66,7 +64,7 @@ def score(cases: list[Case], dry: bool, path: Path | None = None) -> dict[str, A
             continue
         try:
             found = running.run(case, dry)
-        except running.CaseFailed as failure:
+        except RunFailed as failure:
             rows[case.name] = {"failed": str(failure)}
             print(failure, file=sys.stderr)
             continue
@@ -84,27 +82,17 @@ def score(cases: list[Case], dry: bool, path: Path | None = None) -> dict[str, A
     return {"device": name or "emulated", "rows": rows}
 
 
-def write(path: Path, result: dict[str, Any]) -> None:
-    path.write_text(json.dumps(result, indent=1) + "\n")
-
-
 def predicted(names: list[str]) -> dict[str, Any]:
     """The whole ledger, those of `names` remade. Raises ValueError where nothing could be made."""
     found = predict(chosen(names))
     if not found:
         raise ValueError("no prediction was made")
     kept = ledger.read()["predictions"] if names and ledger.LEDGER.exists() else {}
-    versions = {
-        "spillway": metadata.version("spillway"),
-        "torch": metadata.version("torch").partition("+")[0],
-    }
+    made = {**kept, **found}
     return {
-        "date": f"{datetime.datetime.now(tz=datetime.timezone.utc).date()}",
-        "versions": {**versions, "python": platform.python_version()},
+        **header("emulated GPU", ["scripts/predictions", *names]),
         "cores": os.cpu_count(),
-        "predictions": {
-            case.name: {**kept, **found}[case.name] for case in CASES if case.name in {**kept, **found}
-        },
+        "predictions": {case.name: made[case.name] for case in CASES if case.name in made},
     }
 
 
@@ -123,9 +111,11 @@ def main() -> int:
         result = score(chosen(options.names), options.dry_run, options.json)
     else:
         result = predicted(options.names)
-        print(ledger.section(result))
+        print("\n".join(ledger.details(result)))
         if options.json is None:
-            ledger.write(result)
+            write(ledger.LEDGER, result)
+            for name in ("predictions", "cases"):
+                PAGES[name].update(result)
     if options.json is not None:
         write(options.json, result)
     return 0

@@ -8,16 +8,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.predictions.cases import CASES, RATIOS
-from bench.quote import Quote
+from bench.predictions.cases import CASES, RATIOS, Case
+from bench.results import GIB, RESULTS, markdown
 
 LEDGER = Path(__file__).with_name("predictions.json")
 # What scripts/gpu_check has found on GPUs of ours, a file each; of a case the latest counts.
-ON_GPUS = Path(__file__).parents[1] / "results" / "gpu"
-ROOT = Path(__file__).parents[2]
-DOCUMENT, SUMMARY = ROOT / "docs" / "dry_run.md", ROOT / "docs" / "results" / "predictions.md"
-QUOTE = Quote("predictions")
-GIB = 2**30
+ON_GPUS = RESULTS / "gpu"
 # What a prediction is, and what making it took of the machine that it ran on.
 KEPT = ("peak_bytes", "peak_reserved_bytes", "step_ms", "tokens_per_second")
 HERE = ("wall_seconds", "host_bytes")
@@ -129,58 +125,46 @@ def here(ledger: dict[str, Any]) -> str:
     )
 
 
-def short(ledger: dict[str, Any]) -> str:
-    """The ledger as docs/results/predictions.md shows it, with the markers around it."""
-    return QUOTE.marked([summary(ledger)])
-
-
-def section(ledger: dict[str, Any]) -> str:
-    """The ledger as docs/dry_run.md shows it, with the markers around it."""
-    predictions = ledger["predictions"]
-    memory, time = memory_errors(predictions), time_errors(predictions)
-    on_gpus = measured()
-    lines = [
+def details(ledger: dict[str, Any]) -> list[str]:
+    """The ledger case by case, as docs/dry_run.md shows it."""
+    predictions, on_gpus = ledger["predictions"], measured()
+    rows = [_row(case, predictions[case.name], on_gpus) for case in CASES if case.name in predictions]
+    sources = sorted({case.published.source for case in CASES if case.published is not None})
+    return [
         f"{summary(ledger)} {here(ledger)}",
         "",
-        "| time of | published | predicted |",
-        "|---|---|---|",
-        *(f"| {name} | {known:.3f} | {found:.3f} |" for name, known, found in ratios(predictions)),
+        *markdown(
+            ("time of", "published", "predicted"),
+            ((name, f"{known:.3f}", f"{found:.3f}") for name, known, found in ratios(predictions)),
+        ),
         "",
-        "| case | profile | code | peak GiB | published | error | tokens/s | published | error |",
-        "|---|---|---|---|---|---|---|---|---|",
+        *markdown(
+            ("case", "profile", "code", "peak GiB", "published", "error", "tokens/s", "published", "error"),
+            rows,
+        ),
+        "",
+        *(f"Published: {source}." for source in sources),
     ]
-    for case in CASES:
-        if case.name not in predictions:
-            continue
-        found, known = predictions[case.name], case.published
-        code = "compiled" if case.compiled else "eager"
-        cells = [case.name, case.profile, code, f"{found['peak_bytes'] / GIB:.2f}"]
-        if known is None and case.name in on_gpus:
-            seen = on_gpus[case.name]
-            peak, rate = (
-                f"{round(error(found[name], seen[name]), 1) + 0.0:+.1f} %"
-                for name in ("peak_bytes", "tokens_per_second")
-            )
-            cells += [f"{seen['peak_bytes'] / GIB:.2f} (measured)", peak, f"{found['tokens_per_second']}"]
-            cells += [f"{seen['tokens_per_second']} (measured)", rate]
+
+
+def _row(case: Case, found: dict[str, Any], on_gpus: dict[str, dict[str, Any]]) -> list[str]:
+    """The case, and for memory and rate: predicted, published or measured, the error."""
+    known, seen = case.published, on_gpus.get(case.name)
+    cells = [case.name, case.profile, "compiled" if case.compiled else "eager"]
+    for name, attribute, shown, scale in (
+        ("peak_bytes", "peak_gib", ".2f", GIB),
+        ("tokens_per_second", "tokens_per_second", "", 1),
+    ):
+        predicted = found[name] / scale if scale > 1 else found[name]
+        cells.append(f"{predicted:{shown}}")
+        published = getattr(known, attribute, None)
+        if known is None and seen is not None:
+            true = seen[name] / scale if scale > 1 else seen[name]
+            cells += [f"{true:{shown}} (measured)", f"{round(error(predicted, true), 1) + 0.0:+.1f} %"]
         elif known is None:
-            cells += ["not yet compared", "", f"{found['tokens_per_second']}", "not yet compared", ""]
+            cells += ["not yet compared", ""]
+        elif published is None:
+            cells += ["not published", ""]
         else:
-            peak = memory.get(case.name)
-            cells += ["not published", ""] if peak is None else [f"{known.peak_gib}", f"{peak:+.1f} %"]
-            cells.append(f"{found['tokens_per_second']}")
-            rate = time.get(case.name)
-            cells += (
-                ["not published", ""] if rate is None else [f"{known.tokens_per_second}", f"{rate:+.1f} %"]
-            )
-        lines.append(f"| {' | '.join(cells)} |")
-    sources = sorted({case.published.source for case in CASES if case.published is not None})
-    lines += ["", *(f"Published: {source}." for source in sources)]
-    return QUOTE.marked(lines)
-
-
-def write(ledger: dict[str, Any]) -> None:
-    """Into the ledger and into the pages that show it."""
-    LEDGER.write_text(json.dumps(ledger, indent=1) + "\n")
-    for page, shown in ((DOCUMENT, section(ledger)), (SUMMARY, short(ledger))):
-        QUOTE.write(page, shown)
+            cells += [f"{published}", f"{error(predicted, published):+.1f} %"]
+    return cells

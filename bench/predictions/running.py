@@ -3,23 +3,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from bench.predictions.cases import Case
+from bench.results import ROOT, RunFailed, last_json, output_of
 
-ROOT = Path(__file__).parents[2]
 PEERS = ROOT / "build" / "peers" / "lib"
 LIMIT = 300  # seconds
-
-
-class CaseFailed(Exception):
-    """The message has the program's last lines."""
 
 
 def missing(case: Case) -> str:
@@ -30,7 +23,7 @@ def missing(case: Case) -> str:
 
 
 def run(case: Case, dry: bool, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """What the program has measured of its last step. Raises CaseFailed."""
+    """What the program has measured of its last step. Raises RunFailed."""
     program = str(ROOT / "bench" / "predictions" / "programs" / f"{case.program}.py")
     spillway = [sys.executable, "-m", "spillway"]
     if dry:
@@ -47,16 +40,8 @@ def run(case: Case, dry: bool, environment: Mapping[str, str] | None = None) -> 
 
 
 def measured(name: str, command: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
-    """What a program prints on a line that begins with "measured: ". Raises CaseFailed."""
+    """What a program prints on a line that begins with "measured: ". Raises RunFailed."""
     try:
-        done = subprocess.run(
-            command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise CaseFailed(f"{name}: stopped after {LIMIT} s") from None
-    lines = [line for line in done.stdout.splitlines() if line.startswith("measured: ")]
-    if done.returncode != 0 or not lines:
-        said = (done.stderr or done.stdout).strip().splitlines() or ["(no output)"]
-        # The last of them may be Spillway's, about the dry run.
-        raise CaseFailed(f"{name}: exit status {done.returncode}: {' | '.join(said[-3:])}")
-    return json.loads(lines[-1].removeprefix("measured: "))
+        return last_json(output_of(command, environment, LIMIT, tail=3))
+    except RunFailed as failure:
+        raise RunFailed(f"{name}: {failure}") from None

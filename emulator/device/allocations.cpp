@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/allocations.h"
 
-#include "emulator/device/generation.h"
+#include "emulator/device/views.h"
 
 #include <sys/mman.h>
 

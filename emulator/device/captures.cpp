@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/captures.h"
 
-#include "emulator/device/activity.h"
 #include "emulator/device/thread_state.h"
+#include "emulator/device/views.h"
 
 #include <algorithm>
 #include <utility>

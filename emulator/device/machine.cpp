@@ -2,7 +2,7 @@
 #include "emulator/device/machine.h"
 
 #include "emulator/device/errors.h"
-#include "emulator/device/host_faults.h"
+#include "emulator/device/touching.h"
 #include "emulator/threads/host_thread.h"
 
 #include <pthread.h>

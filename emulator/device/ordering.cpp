@@ -2,7 +2,6 @@
 #include "emulator/device/ordering.h"
 
 #include "emulator/device/thread_state.h"
-#include "emulator/threads/actors.h"
 #include "emulator/threads/host_thread.h"
 
 #include <pthread.h>

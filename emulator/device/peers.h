@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "emulator/device/generation.h"
+#include "emulator/device/views.h"
 
 #include <cuda.h>
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/streams.h"
 
-#include "emulator/device/activity.h"
 #include "emulator/device/counts.h"
-#include "emulator/device/generation.h"
 #include "emulator/device/thread_state.h"
+#include "emulator/device/views.h"
 
 #include <algorithm>
 #include <chrono>

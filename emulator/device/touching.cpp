@@ -1,7 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/touching.h"
 
+#include "emulator/device/addresses.h"
+
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): POSIX has more in it than <csignal>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
 #include <cstdio>
+#include <string_view>
+
+// All of it runs within a signal handler: no lock, no allocation, no stdio.
 
 namespace spillway::emulator {
 namespace {
@@ -57,6 +67,66 @@ bool touch(
                range.at(),
                wrong);
   return false;
+}
+
+namespace {
+
+struct sigaction before_segv;
+struct sigaction before_bus;
+
+void print(std::string_view text) {
+  // A failed write of the line is ignored.
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+}
+
+void print_address(std::uintptr_t at) {
+  std::array<char, 2 * sizeof at> digits{};
+  std::size_t first = digits.size();
+  for (; at != 0; at /= 16)
+    digits[--first] = "0123456789abcdef"[at % 16];
+  print({&digits[first], digits.size() - first});
+}
+
+void report(int signal, std::uintptr_t at) {
+  print("spillway-emulator: the host touched device memory at 0x");
+  print_address(at);
+  print(signal == SIGBUS ? " that the machine has no memory for\n" : " that is not mapped\n");
+}
+
+/// Applies the previous disposition of the signal.
+void go_on(int signal, siginfo_t* info, void* context, const struct sigaction& before) {
+  if ((before.sa_flags & SA_SIGINFO) != 0) {
+    before.sa_sigaction(signal, info, context);
+    return;
+  }
+  if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+    before.sa_handler(signal);
+    return;
+  }
+  const bool sent = info->si_code <= 0;  // by kill: the access is not repeated after the return
+  if (sent && before.sa_handler == SIG_IGN) return;
+  ::signal(signal, SIG_DFL);
+  if (sent) raise(signal);
+}
+
+void handle(int signal, siginfo_t* info, void* context) {
+  const int error = errno;
+  const auto at = reinterpret_cast<std::uintptr_t>(info->si_addr);
+  if (info->si_code > 0 && is_device_address(at)) report(signal, at);
+  errno = error;
+  go_on(signal, info, context, signal == SIGBUS ? before_bus : before_segv);
+}
+
+}  // namespace
+
+void report_host_faults() {
+  struct sigaction action {};
+
+  action.sa_sigaction = handle;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGSEGV, &action, &before_segv);
+  sigaction(SIGBUS, &action, &before_bus);
 }
 
 }  // namespace spillway::emulator

@@ -13,4 +13,8 @@ namespace spillway::emulator {
 bool touch(
     Machine& machine, int device, Range range, bool write, const char* operation, Range* granted);
 
+/// Installs a signal handler that reports host accesses to unmapped device memory in one line on
+/// stderr. Then the previous handler runs, or the signal ends the process. Once per process.
+void report_host_faults();
+
 }  // namespace spillway::emulator

@@ -3,6 +3,7 @@
 
 #include "emulator/device/strided.h"
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 
@@ -56,5 +57,22 @@ class Views {
 
   std::map<std::uintptr_t, View> views_;
 };
+
+/// Incremented with every operation submitted to any stream. A thread can thus detect without the
+/// lock that a stream which it has drained is still empty.
+/// Threads: safe.
+inline constinit std::atomic<std::uint64_t> work_given{1};
+
+/// Number of captures in progress. Threads: safe.
+inline constinit std::atomic<int> captures_going_on{0};
+
+/// Incremented whenever memory is released or access to it is revoked. Threads use it to validate
+/// their cached ranges.
+/// Threads: safe.
+inline constinit std::atomic<std::uint64_t> memory_generation{1};
+
+inline void bump_mapping_generation() {
+  memory_generation.fetch_add(1, std::memory_order_release);
+}
 
 }  // namespace spillway::emulator

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "emulator/device/generation.h"
 #include "emulator/device/machine.h"
 #include "emulator/device/pool.h"
+#include "emulator/device/views.h"
 #include "emulator/driver/contexts.h"
 #include "emulator/driver/functions.h"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from spillway import profiles
+from spillway.bench import programs
 
 from bench.device_profile.document import Shares, toml
 
@@ -113,6 +114,9 @@ def test_step_that_states_nothing_about_products_changes_nothing(
     assert shares.with_products_of_a_step(step, here, at_half) == shares
 
 
+@pytest.mark.skipif(
+    not (programs.FOLDER / "copy_bench").exists(), reason="the micro-benchmarks are not built"
+)
 @pytest.mark.parametrize("name", ["h100", "l4"])
 def test_measuring_the_emulated_gpu_gives_its_profile_back(tmp_path: Path, name: str) -> None:
     path = tmp_path / "found.toml"
@@ -125,8 +129,8 @@ def test_measuring_the_emulated_gpu_gives_its_profile_back(tmp_path: Path, name:
     found, there = profiles.read(str(path)), profiles.read(name)
     assert (found.capability, found.multiprocessors) == (there.capability, there.multiprocessors)
     assert found.cuda_context == str(1 << 29)  # "0.5GiB"
-    assert float(found.link_h2d) == pytest.approx(float(there.link_h2d), rel=1e-4)
-    assert float(found.link_d2h) == pytest.approx(float(there.link_d2h), rel=1e-4)
+    assert float(found.link_h2d) == pytest.approx(float(there.link_h2d), rel=1e-3)
+    assert float(found.link_d2h) == pytest.approx(float(there.link_d2h), rel=1e-3)
     left, right = rates(found), rates(there)
     assert left["memory"] == pytest.approx(right["memory"], rel=1e-3)
     for name in ("pageable", "kernel", "launch"):

@@ -12,9 +12,11 @@ from conftest import Script
 from spillway import launch
 
 import bench.figures  # noqa: F401 (importing registers)
-from bench.figures import page, registry
+from bench.figures import registry
 from bench.figures.__main__ import measure
-from bench.figures.session import MeasureFailed, Session
+from bench.figures.session import Session
+from bench.pages import PAGES
+from bench.results import RunFailed
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,7 +66,7 @@ def test_figure_of_a_gpu_is_not_measured_without_one() -> None:
 
 def test_figure_whose_program_fails_is_short() -> None:
     def fail(_session: object) -> float:
-        raise MeasureFailed("program ended with status 1")
+        raise RunFailed("program ended with status 1")
 
     figure = registry.Figure("name", "unit", registry.Bound("= 0"), "cpu", "claim", fail)
     entry = measure(figure, Device(), Silent())
@@ -79,12 +81,12 @@ def test_what_a_gpu_s_step_calls_is_counted_under_the_preload_library(
     printed = '{"calls": 1000, "kernels": 0, "nanoseconds": 4000000}'
     seen: dict[str, str] = {}
 
-    def run(command: list[str], environment: dict[str, str]) -> str:
+    def run(_command: list[str], environment: dict[str, str]) -> str:
         seen.update(environment)
         return printed
 
     monkeypatch.delenv("LD_PRELOAD", raising=False)
-    monkeypatch.setattr(session, "_run", run)
+    monkeypatch.setattr("bench.figures.session.output_of", run)
     monkeypatch.setattr(
         session, "program", lambda _name: {"recording": 7.0, "recording_copy": 9.0, "writing": 1.0}
     )
@@ -126,15 +128,17 @@ def test_unknown_name_is_refused_by_the_module_too(tmp_path: Path) -> None:
 
 
 def test_the_page_states_where_a_bound_is_missed() -> None:
-    result = page.newest(ROOT / "bench" / "results")
+    page = PAGES["figures"]
+    result = page.newest()
     short = [each for each in result["figures"] if each["status"] == "short" and each["value"] is not None]
     one = {**result, "figures": [{**result["figures"][0], "value": 2.0, "bound": "<= 1", "status": "short"}]}
 
-    assert page.section(one).count("| <= 1 (missed) |") == 1
-    assert page.section(result).count("(missed)") == len(short)
+    assert "\n".join(page.lines(one)).count("| <= 1 (missed) |") == 1
+    assert "\n".join(page.lines(result)).count("(missed)") == len(short)
 
 
-def test_the_page_shows_the_newest_result() -> None:
-    written = page.section(page.newest(ROOT / "bench" / "results"))
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_shows_the_newest_result(name: str) -> None:
+    page = PAGES[name]
 
-    assert page.QUOTE.found(page.PAGE.read_text()) == written
+    assert page.quote.found() == page.quote.marked(page.lines(page.newest()))

@@ -3,16 +3,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
-from bench.peers import budgets, claims, page
-
-RESULTS = Path(__file__).parents[2] / "bench" / "results"
-
-
-def test_the_page_shows_the_newest_result() -> None:
-    assert page.QUOTE.found(page.PAGE.read_text()) == page.section(page.newest(RESULTS))
+from bench.figures.registry import all_kept
+from bench.pages import PAGES
+from bench.peers import budgets, claims
 
 
 def found() -> dict[str, Any]:
@@ -44,15 +39,15 @@ def test_the_largest_batch_must_keep_the_tokens_per_second() -> None:
 
 def test_a_claim_fails_if_another_way_is_faster() -> None:
     result = found()
-    assert all(claim["holds"] for claim in claims.of_budgets(result))
+    assert all_kept(claims.of_budgets(result))
     result["beside"]["gpt2-xl"]["checkpoint"]["ours"]["ms"] = 131
-    assert [claim["holds"] for claim in claims.of_budgets(result)] == [False, True, True, True]
+    assert [claim["status"] for claim in claims.of_budgets(result)] == ["short", "ok", "ok", "ok"]
 
 
 def test_the_section_states_where_more_is_needed_or_nothing_fits() -> None:
     versions = {"torch": "2.11.0", "trl": "1", "torchtune": None}
     result = {"versions": versions, "date": "d", "command": ["scripts/peers"], "budgets": found()}
-    text = page.section(result)
+    text = "\n".join(PAGES["peers"].lines(result))
     assert "torch 2.11.0, trl 1." in text
     gpt2 = "| GPT-2 XL, dropout, batch 8, sequence 1024 |"
     assert f"{gpt2} save_on_cpu | 1.00 | 400 | 80 in 1.50 GiB |" in text

@@ -6,9 +6,7 @@
 
 namespace {
 
-using emulated::count;
-using emulated::kMiB;
-using emulated::kUnit;
+using namespace emulated;
 
 class AllocationsTest : public emulated::Test {};
 

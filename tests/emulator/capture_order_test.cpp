@@ -4,12 +4,7 @@
 
 namespace {
 
-using emulated::copy;
-using emulated::DeviceBytes;
-using emulated::LockedBytes;
-using emulated::make_stream;
-using emulated::order;
-using emulated::reports;
+using namespace emulated;
 
 constexpr std::size_t kBytes = 64;
 

@@ -6,12 +6,7 @@
 
 namespace {
 
-using emulated::copy;
-using emulated::DeviceBytes;
-using emulated::kMiB;
-using emulated::LockedBytes;
-using emulated::make_stream;
-using emulated::order;
+using namespace emulated;
 
 constexpr std::size_t kBytes = 16 * kMiB;
 constexpr double kLatency = 0.010;  // milliseconds

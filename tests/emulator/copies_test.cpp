@@ -6,11 +6,7 @@
 
 namespace {
 
-using emulated::copy;
-using emulated::count;
-using emulated::DeviceBytes;
-using emulated::LockedBytes;
-using emulated::make_stream;
+using namespace emulated;
 
 constexpr std::size_t kBytes = 64;
 

@@ -4,8 +4,7 @@
 
 namespace {
 
-using emulated::in_process;
-using emulated::kUnit;
+using namespace emulated;
 
 const char* fault(const char* spec) {
   return spillway_emulator_fault(spec);

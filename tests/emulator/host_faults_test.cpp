@@ -6,8 +6,7 @@
 
 namespace {
 
-using emulated::in_process;
-using emulated::kUnit;
+using namespace emulated;
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 

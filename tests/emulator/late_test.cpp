@@ -6,11 +6,7 @@
 
 namespace {
 
-using emulated::copy;
-using emulated::DeviceBytes;
-using emulated::LockedBytes;
-using emulated::make_event;
-using emulated::make_stream;
+using namespace emulated;
 
 constexpr std::size_t kLateBytes = 4096;
 

@@ -8,11 +8,7 @@
 
 namespace {
 
-using emulated::access_of;
-using emulated::in_process;
-using emulated::kMiB;
-using emulated::kUnit;
-using emulated::memory_of;
+using namespace emulated;
 
 constexpr std::size_t kMany = 100'000;
 

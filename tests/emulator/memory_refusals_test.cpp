@@ -3,9 +3,7 @@
 
 namespace {
 
-using emulated::access_of;
-using emulated::kUnit;
-using emulated::memory_of;
+using namespace emulated;
 
 /// The driver's documented refusals that have to do with memory and have no test of their own.
 class MemoryRefusalsTest : public emulated::Test {

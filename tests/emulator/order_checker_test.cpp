@@ -6,14 +6,7 @@
 
 namespace {
 
-using emulated::copy;
-using emulated::count;
-using emulated::DeviceBytes;
-using emulated::LockedBytes;
-using emulated::make_event;
-using emulated::make_stream;
-using emulated::order;
-using emulated::reports;
+using namespace emulated;
 
 constexpr std::size_t kBytes = 4096;
 

@@ -6,11 +6,7 @@
 
 namespace {
 
-using emulated::DeviceBytes;
-using emulated::make_event;
-using emulated::make_stream;
-using emulated::order;
-using emulated::reports;
+using namespace emulated;
 
 constexpr std::size_t kBytes = 64;
 

@@ -13,11 +13,7 @@
 
 namespace {
 
-using emulated::copy;
-using emulated::DeviceBytes;
-using emulated::LockedBytes;
-using emulated::make_stream;
-using emulated::reports;
+using namespace emulated;
 
 constexpr std::size_t kBytes = 4096;
 

@@ -3,8 +3,7 @@
 
 namespace {
 
-using emulated::kMiB;
-using emulated::kUnit;
+using namespace emulated;
 
 class PoolsTest : public emulated::Test {
  protected:

@@ -2,16 +2,12 @@
 #pragma once
 
 #include "tests/emulator/emulated.h"
+#include "tests/emulator/in_process.h"
 
 #include <gtest/gtest.h>
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstdio>
-#include <cstdlib>
 #include <string>
-#include <vector>
 
 namespace emulated {
 
@@ -19,30 +15,19 @@ namespace emulated {
 /// touch the emulator before.
 class UnderSchedules : public ::testing::Test {
  protected:
-  /// What `body` writes to standard output under SPILLWAY_EMULATE_SCHEDULE=`schedule`. An
-  /// expectation that fails in it is a failure of the test, with the schedule and its text.
+  /// What `body` writes under SPILLWAY_EMULATE_SCHEDULE=`schedule`. An expectation that fails in it
+  /// is a failure of the test, with the schedule and its text.
   template <typename Body>
   static std::string under(const std::string& schedule, Body body) {
-    int ends[2];
-    if (pipe(ends) != 0) return "no pipe";
-    const pid_t child = fork();
-    if (child == 0) {
-      dup2(ends[1], STDOUT_FILENO);
-      setenv("SPILLWAY_EMULATE_SCHEDULE", schedule.c_str(), 1);
+    const std::string written = in_process({{"SPILLWAY_EMULATE_SCHEDULE", schedule.c_str()}}, [&] {
       EXPECT_EQ(cudaSetDevice(0), cudaSuccess) << spillway_emulator_error();
       body();
       std::fflush(stdout);
-      _exit(HasFailure() ? 1 : 0);
-    }
-    close(ends[1]);
-    std::string written;
-    char part[4096];
-    for (ssize_t got = 0; (got = read(ends[0], part, sizeof part)) > 0;)
-      written.append(part, static_cast<std::size_t>(got));
-    close(ends[0]);
-    int status = 0;
-    waitpid(child, &status, 0);
-    EXPECT_EQ(status, 0) << "under SPILLWAY_EMULATE_SCHEDULE=" << schedule << ":\n" << written;
+      if (HasFailure()) _exit(1);
+    });
+    EXPECT_FALSE(written.ends_with("status 1\n") || written.find("signal ") != std::string::npos)
+        << "under SPILLWAY_EMULATE_SCHEDULE=" << schedule << ":\n"
+        << written;
     return written;
   }
 

@@ -8,10 +8,7 @@
 
 namespace {
 
-using emulated::access_of;
-using emulated::in_process;
-using emulated::kUnit;
-using emulated::memory_of;
+using namespace emulated;
 
 /// Two processes and what travels between them. The one that owns the memory is a child, because
 /// the test itself must not use the emulator.

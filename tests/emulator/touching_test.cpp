@@ -4,10 +4,7 @@
 
 namespace {
 
-using emulated::access_of;
-using emulated::in_process;
-using emulated::kUnit;
-using emulated::memory_of;
+using namespace emulated;
 
 /// An illegal address stays with its process, so each case has one of its own. The first line that
 /// it wrote, or "allowed", and at the end the error that stayed.

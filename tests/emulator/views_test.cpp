@@ -4,12 +4,7 @@
 
 namespace {
 
-using emulated::access_of;
-using emulated::kUnit;
-using emulated::make_stream;
-using emulated::memory_of;
-using emulated::order;
-using emulated::reports;
+using namespace emulated;
 
 constexpr std::size_t kBytes = 4096;
 

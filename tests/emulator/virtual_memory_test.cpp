@@ -8,9 +8,7 @@
 
 namespace {
 
-using emulated::access_of;
-using emulated::kUnit;
-using emulated::memory_of;
+using namespace emulated;
 
 /// A reservation of eight units and a handle of one.
 class VirtualMemoryTest : public emulated::Test {

@@ -7,7 +7,23 @@
 namespace spillway {
 namespace {
 
-class HeapFencesTest : public HeapTest {};
+class HeapFencesTest : public HeapTest {
+ protected:
+  /// Free blocks of 4 MiB that lie apart, each of which a later copy than the one before reads.
+  std::vector<driver::DevicePtr> read_by_copies(int count) {
+    driver::Timeline& copies = timeline(stuck_table_);
+    std::vector<driver::DevicePtr> blocks;
+    for (int each = 0; each < count; ++each) {
+      blocks.push_back(allocate(4_MiB));
+      static_cast<void>(allocate(2_MiB));
+    }
+    for (const auto block : blocks) {
+      heap_->add_fence(block, copies.mark().value());
+      free(block);
+    }
+    return blocks;
+  }
+};
 
 TEST_F(HeapFencesTest, AFencedBlockIsHandedOutAgainWithAStreamWaitAndNoHostWait) {
   const auto block = allocate(4_MiB);
@@ -31,45 +47,26 @@ TEST_F(HeapFencesTest, AFenceThatHasPassedCostsNoWait) {
   EXPECT_EQ(heap_->stats().fence_waits, 0U);
 }
 
-TEST_F(HeapFencesTest, AmongEqualSizesABlockThatHasPassedIsPreferred) {
-  const auto waiting = allocate(4_MiB);
-  static_cast<void>(allocate(2_MiB));
-  const auto ready = allocate(4_MiB);
-  static_cast<void>(allocate(2_MiB));
-  heap_->add_fence(waiting, stuck_fence());
-  heap_->add_fence(ready, passed_fence());
-  free(waiting);
-  free(ready);
+TEST_F(HeapFencesTest, AmongEqualSizesABlockThatHasPassedIsPreferredWhicheverWasFreedLast) {
+  for (const bool waiting_last : {false, true}) {
+    const auto waiting = allocate(4_MiB);
+    static_cast<void>(allocate(2_MiB));
+    const auto ready = allocate(4_MiB);
+    static_cast<void>(allocate(2_MiB));
+    heap_->add_fence(waiting, stuck_fence());
+    heap_->add_fence(ready, passed_fence());
+    free(waiting_last ? ready : waiting);
+    free(waiting_last ? waiting : ready);
+    const auto waits = heap_->stats().fence_waits;
 
-  EXPECT_EQ(allocate(4_MiB), ready);
-  EXPECT_EQ(allocate(4_MiB), waiting);
-}
-
-TEST_F(HeapFencesTest, AmongEqualSizesTheOneThatWasFreedLastIsNotPreferredToOneThatHasPassed) {
-  const auto ready = allocate(4_MiB);
-  static_cast<void>(allocate(2_MiB));
-  const auto waiting = allocate(4_MiB);
-  static_cast<void>(allocate(2_MiB));
-  heap_->add_fence(waiting, stuck_fence());
-  heap_->add_fence(ready, passed_fence());
-  free(ready);
-  free(waiting);
-
-  EXPECT_EQ(allocate(4_MiB), ready);
-  EXPECT_EQ(heap_->stats().fence_waits, 0U);
+    EXPECT_EQ(allocate(4_MiB), ready);
+    EXPECT_EQ(heap_->stats().fence_waits, waits);
+    EXPECT_EQ(allocate(4_MiB), waiting);
+  }
 }
 
 TEST_F(HeapFencesTest, AmongEqualSizesThatCopiesReadTheOneWhoseCopyIsTheEarliestIsWaitedFor) {
-  driver::Timeline& copies = timeline(stuck_table_);
-  std::vector<driver::DevicePtr> blocks;
-  for (int each = 0; each < 8; ++each) {
-    blocks.push_back(allocate(4_MiB));
-    static_cast<void>(allocate(2_MiB));
-  }
-  for (const auto block : blocks) {
-    heap_->add_fence(block, copies.mark().value());
-    free(block);
-  }
+  const auto blocks = read_by_copies(8);
 
   EXPECT_EQ(allocate(4_MiB), blocks[0]);
   EXPECT_EQ(allocate(4_MiB), blocks[1]);
@@ -81,16 +78,7 @@ TEST_F(HeapFencesTest, TheDriverIsAskedAboutTheEarliestCopyAloneHoweverManyBlock
     ++asked;
     return CUDA_ERROR_NOT_READY;
   };
-  driver::Timeline& copies = timeline(stuck_table_);
-  std::vector<driver::DevicePtr> blocks;
-  for (int each = 0; each < 12; ++each) {
-    blocks.push_back(allocate(4_MiB));
-    static_cast<void>(allocate(2_MiB));
-  }
-  for (const auto block : blocks) {
-    heap_->add_fence(block, copies.mark().value());
-    free(block);
-  }
+  read_by_copies(12);
   asked = 0;
 
   static_cast<void>(allocate(4_MiB));
@@ -156,9 +144,10 @@ TEST_F(HeapFencesTest, TheStreamThatHasWaitedNeedsNoSecondWaitForTheRest) {
   EXPECT_EQ(heap_->stats().fence_waits, 1U);
 }
 
-TEST_F(HeapFencesTest, AFenceOnTheBlocksOwnStreamIsNoReasonToWait) {
+TEST_F(HeapFencesTest, AFenceOrUseOnTheBlocksOwnStreamIsNoReasonToWait) {
   const auto block = allocate(4_MiB, side_);
   heap_->add_fence(block, stuck_fence());
+  ASSERT_TRUE(heap_->record_use(block, side_));
   free(block);
 
   EXPECT_EQ(heap_->stats().pending, 0_B);
@@ -224,15 +213,6 @@ TEST_F(HeapFencesTest, NoMarkerIsRecordedIntoACapture) {
   EXPECT_NE(during, block);
   EXPECT_EQ(spillway_emulator_count("cuEventRecord"), records);
   EXPECT_EQ(allocate(4_MiB), block);
-}
-
-TEST_F(HeapFencesTest, UseOnTheBlocksOwnStreamIsNoReasonToWait) {
-  table_.EventQuery = stuck_table_.EventQuery;
-  const auto block = allocate(4_MiB);
-  ASSERT_TRUE(heap_->record_use(block, main_));
-  free(block);
-
-  EXPECT_EQ(heap_->stats().pending, 0_B);
 }
 
 TEST_F(HeapFencesTest, ANewOwnersBlockCarriesNothingOfTheOldOnes) {

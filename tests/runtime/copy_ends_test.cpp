@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/runtime/copy_ends.h"
+#include "allocator/runtime/run_log_state.h"
 
 #include <gtest/gtest.h>
 

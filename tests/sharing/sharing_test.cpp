@@ -4,7 +4,6 @@
 #include "allocator/sharing/exports.h"
 #include "allocator/sharing/imports.h"
 #include "allocator/sharing/memory_handle.h"
-#include "allocator/sharing/process.h"
 #include "emulator/emulator.h"
 #include "tests/sharing/sharing_fixture.h"
 

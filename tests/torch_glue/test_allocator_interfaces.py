@@ -5,16 +5,19 @@ import pytest
 from conftest import EMULATED, run
 
 BEGIN = "import torch, spillway\n"
+# As in PyTorch's documentation, with nothing of ours but the library.
+PLAIN = """torch.cuda.memory.CUDAPluggableAllocator(
+    spillway.memory.library_path(), "spillway_malloc", "spillway_free")"""
 CHANGE = "torch.cuda.memory.change_current_allocator({})\n"
 INTERFACES = {
     "native": BEGIN,
     "subclass": BEGIN + "spillway.use_allocator()\n",
     "pluggable": BEGIN + CHANGE.format("spillway.memory.pluggable_allocator()"),
-    # As in PyTorch's documentation, with nothing of ours but the library.
-    "plain": "import torch, spillway\nmade = torch.cuda.memory.CUDAPluggableAllocator(\n"
-    '    spillway.memory.library_path(), "spillway_malloc", "spillway_free")\n' + CHANGE.format("made"),
+    "plain": BEGIN + f"made = {PLAIN}\n" + CHANGE.format("made"),
 }
 
+LATE = {"SPILLWAY_EMULATE_SCHEDULE": "late"} if EMULATED else {}
+OURS = ["subclass", "pluggable", "plain"]
 MODELS = ["demo", "resnet", "transformer"]
 
 TRAINING = """
@@ -28,14 +31,13 @@ from spillway.demo.model import SIZES, Batches, Gpt
 class Block(nn.Module):
     def __init__(self, before, after, stride):
         super().__init__()
-        self.first = nn.Conv2d(before, after, 3, stride, 1, bias=False)
-        self.norm = nn.BatchNorm2d(after)
-        self.second = nn.Conv2d(after, after, 3, 1, 1, bias=False)
-        self.norm2 = nn.BatchNorm2d(after)
-        self.way = nn.Conv2d(before, after, 1, stride, bias=False)
+        def conv(channels, side, step):
+            return nn.Conv2d(channels, after, side, step, side // 2, bias=False)
+        self.body = nn.Sequential(conv(before, 3, stride), nn.BatchNorm2d(after), nn.ReLU(),
+                                  conv(after, 3, 1), nn.BatchNorm2d(after))
+        self.way = conv(before, 1, stride)
     def forward(self, x):
-        y = self.norm2(self.second(F.relu(self.norm(self.first(x)))))
-        return F.relu(y + self.way(x))
+        return F.relu(self.body(x) + self.way(x))
 
 def resnet():
     return nn.Sequential(nn.Conv2d(3, 8, 3, 1, 1), Block(8, 8, 1), Block(8, 16, 2), Block(16, 32, 2),
@@ -48,14 +50,6 @@ def transformer():
 
 def bits(tensors):
     return [hashlib.sha256(t.detach().cpu().contiguous().numpy().tobytes()).hexdigest() for t in tensors]
-
-def largest_saved(make, loss_of):
-    sizes = []
-    with torch.autograd.graph.saved_tensors_hooks(
-        lambda tensor: sizes.append(tensor.untyped_storage().nbytes()) or tensor, lambda tensor: tensor
-    ):
-        loss_of(make().cuda(), 0)()
-    return max(sizes)
 
 def demo():
     return Gpt(SIZES["small"])
@@ -88,31 +82,26 @@ def train(make, loss_of, ratio):
         losses.append(loss.item())
     return {"bits": [losses, bits([p.float() for p in model.state_dict().values()])], "moved": moved}
 
-report({
-    "largest": [largest_saved(demo, text), largest_saved(resnet, samples((4, 3, 16, 16))),
-                largest_saved(transformer, samples((4, 16, 32)))],
-    "demo": [train(demo, text, ratio) for ratio in (0, 0.5)],
-    "resnet": [train(resnet, samples((4, 3, 16, 16)), ratio) for ratio in (0, 0.5)],
-    "transformer": [train(transformer, samples((4, 16, 32)), ratio) for ratio in (0, 0.5)],
-    "held": spillway.stats()["pending_sources"]["peak_bytes"],
-})
+runs = {"demo": (demo, text), "resnet": (resnet, samples((4, 3, 16, 16))),
+        "transformer": (transformer, samples((4, 16, 32)))}
+trained = {name: [train(*run, ratio) for ratio in (0, 0.5)] for name, run in runs.items()}
+report({**trained, "held": spillway.stats()["pending_sources"]["peak_bytes"]})
 """
 
 
 @pytest.fixture(scope="module")
 def trained():
-    settings = {"SPILLWAY_EMULATE_SCHEDULE": "late"} if EMULATED else {}
-    return {interface: run(begin + TRAINING, **settings) for interface, begin in INTERFACES.items()}
+    return {interface: run(begin + TRAINING, **LATE) for interface, begin in INTERFACES.items()}
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("interface", ["subclass", "pluggable", "plain"])
+@pytest.mark.parametrize("interface", OURS)
 def test_training_has_the_bits_of_the_native_allocator(trained, interface, model):
     for ours, native in zip(trained[interface][model], trained["native"][model], strict=True):
         assert ours["bits"] == native["bits"]
 
 
-@pytest.mark.parametrize("model", ["demo", "resnet", "transformer"])
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("interface", INTERFACES)
 def test_half_moves_exactly_its_share(trained, interface, model):
     native = trained["native"][model][1]["moved"]
@@ -122,7 +111,7 @@ def test_half_moves_exactly_its_share(trained, interface, model):
 
 def test_copies_are_fenced_where_the_memory_is_ours_and_held_over_the_native_allocator(trained):
     assert trained["native"]["held"] > 0
-    assert [trained[interface]["held"] for interface in ("subclass", "pluggable", "plain")] == [0, 0, 0]
+    assert [trained[interface]["held"] for interface in OURS] == [0, 0, 0]
 
 
 CAPTURED = """
@@ -157,10 +146,9 @@ report([losses, [p.detach().double().sum().item() for p in model.parameters()]])
 
 @pytest.mark.parametrize("interface", ["subclass", "pluggable"])
 def test_a_captured_step_has_the_bits_of_the_native_allocator(interface):
-    settings = {"SPILLWAY_EMULATE_SCHEDULE": "late", "SPILLWAY_EMULATE_CHECK": "1"} if EMULATED else {}
-    assert run(INTERFACES[interface] + CAPTURED, **settings) == run(
-        INTERFACES["native"] + CAPTURED, **settings
-    )
+    checked = {**LATE, "SPILLWAY_EMULATE_CHECK": "1"} if EMULATED else {}
+    ours, native = (run(INTERFACES[each] + CAPTURED, **checked) for each in (interface, "native"))
+    assert ours == native
 
 
 SURFACE = """
@@ -177,8 +165,7 @@ def heap():
     return spillway.stats()["devices"][0]["heap"]
 
 a = make(4 * MiB)
-facts["live"] = heap()["allocated_bytes"]
-facts["empty"] = make(0).numel()
+facts["live"], facts["empty"] = heap()["allocated_bytes"], make(0).numel()
 del a
 held = heap()["reserved_bytes"]
 torch.cuda.empty_cache()
@@ -190,8 +177,7 @@ torch.cuda.set_per_process_memory_fraction(1.0)
 facts["after"] = make(80 * MiB).numel()
 
 # record_stream keeps the bytes for the other stream.
-side = torch.cuda.Stream()
-values = []
+side, values = torch.cuda.Stream(), []
 copy = torch.empty(1 << 20).pin_memory()
 for value in range(3):
     t = torch.full((1 << 20,), float(value), device="cuda")
@@ -209,91 +195,62 @@ def graph():
     made = torch.cuda.CUDAGraph()
     with torch.cuda.graph(made):
         make(MiB)
-attempts = {
-    "memory_allocated": torch.cuda.memory_allocated,
-    "max_memory_allocated": torch.cuda.max_memory_allocated,
-    "memory_reserved": torch.cuda.memory_reserved,
-    "memory_stats": torch.cuda.memory_stats,
-    "memory_summary": torch.cuda.memory_summary,
-    "reset_peak_memory_stats": torch.cuda.reset_peak_memory_stats,
-    "reset_accumulated_memory_stats": torch.cuda.reset_accumulated_memory_stats,
-    "memory_snapshot": torch.cuda.memory_snapshot,
-    "_snapshot": torch.cuda.memory._snapshot,
-    "_record_memory_history": torch.cuda.memory._record_memory_history,
-    "get_per_process_memory_fraction": torch.cuda.get_per_process_memory_fraction,
-    "MemPool": torch.cuda.MemPool,
-    "share": lambda: make(4).untyped_storage()._share_cuda_(),
-    "OutOfMemoryObserver": lambda: torch._C._cuda_attach_out_of_memory_observer(lambda *_: None),
-    "isHistoryEnabled": torch._C._cuda_isHistoryEnabled,
-    "getCheckpointState": lambda: torch._C._cuda_getCheckpointState(0, (1, 0)),
-    "checkPoolLiveAllocations": lambda: torch._C._cuda_checkPoolLiveAllocations(0, (1, 0), set()),
-}
-facts["refused"] = {name: raised(attempt) for name, attempt in attempts.items()}
+facts["refused"] = {name: raised(attempt) for name, attempt in ATTEMPTS.items()}
 report(facts)
 """
 
 
-@pytest.fixture(scope="module")
-def pluggable():
-    return run(INTERFACES["pluggable"] + SURFACE, SPILLWAY_EMULATE_SCHEDULE="late")
+# PyTorch refuses these under a pluggable allocator: docs/entry_points.md has this table.
+OF_TORCH_CUDA = (
+    "memory_allocated max_memory_allocated memory_reserved memory_stats memory_summary memory_snapshot "
+    "reset_peak_memory_stats reset_accumulated_memory_stats get_per_process_memory_fraction MemPool"
+)
+REFUSED = {
+    **{name: f"torch.cuda.{name}" for name in OF_TORCH_CUDA.split()},
+    "_snapshot": "torch.cuda.memory._snapshot",
+    "_record_memory_history": "torch.cuda.memory._record_memory_history",
+    "share": "lambda: make(4).untyped_storage()._share_cuda_()",
+    "OutOfMemoryObserver": "lambda: torch._C._cuda_attach_out_of_memory_observer(lambda *_: None)",
+    "isHistoryEnabled": "torch._C._cuda_isHistoryEnabled",
+    "getCheckpointState": "lambda: torch._C._cuda_getCheckpointState(0, (1, 0))",
+    "checkPoolLiveAllocations": "lambda: torch._C._cuda_checkPoolLiveAllocations(0, (1, 0), set())",
+}
 
 
-@pytest.fixture(scope="module")
-def subclass():
-    return run(INTERFACES["subclass"] + SURFACE, SPILLWAY_EMULATE_SCHEDULE="late")
+@pytest.fixture(scope="module", params=["subclass", "pluggable"])
+def surface(request):
+    attempts = ", ".join(f"{name!r}: {attempt}" for name, attempt in REFUSED.items())
+    text = SURFACE.replace("ATTEMPTS", f"{{{attempts}}}")
+    return request.param, run(INTERFACES[request.param] + text, SPILLWAY_EMULATE_SCHEDULE="late")
 
 
-# docs/entry_points.md has this table.
-REFUSED = [
-    "MemPool",
-    "OutOfMemoryObserver",
-    "_record_memory_history",
-    "_snapshot",
-    "checkPoolLiveAllocations",
-    "getCheckpointState",
-    "get_per_process_memory_fraction",
-    "isHistoryEnabled",
-    "max_memory_allocated",
-    "memory_allocated",
-    "memory_reserved",
-    "memory_snapshot",
-    "memory_stats",
-    "memory_summary",
-    "reset_accumulated_memory_stats",
-    "reset_peak_memory_stats",
-    "share",
-]
+def test_pytorch_refuses_some_under_a_pluggable_allocator_and_the_subclass_sharing_and_unknown_pools(surface):
+    interface, facts = surface
+    refused = {name: error for name, error in facts["refused"].items() if error}
+    if interface == "pluggable":
+        assert sorted(refused) == sorted(REFUSED)
+        for kind, text in refused.values():
+            assert kind in ("RuntimeError", "NotImplementedError") and "luggable" in text
+    else:
+        assert sorted(refused) == ["checkPoolLiveAllocations", "getCheckpointState", "share"]
+        assert "no memory pool" in refused["getCheckpointState"][1]
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_pytorch_refuses_it_under_a_pluggable_allocator(pluggable, name):
-    kind, text = pluggable["refused"][name]
-    assert kind in ("RuntimeError", "NotImplementedError") and "luggable" in text
-
-
-def test_the_subclass_refuses_sharing_alone_and_unknown_pools(subclass):
-    refused = {name: error for name, error in subclass["refused"].items() if error}
-    assert sorted(refused) == ["checkPoolLiveAllocations", "getCheckpointState", "share"]
-    assert "no memory pool" in refused["getCheckpointState"][1]
-
-
-@pytest.mark.parametrize("interface", ["subclass", "pluggable"])
-def test_memory_runs_out_with_pytorchs_error_and_work_goes_on(interface, subclass, pluggable):
-    facts = subclass if interface == "subclass" else pluggable
+def test_memory_runs_out_with_pytorchs_error_and_work_goes_on(surface):
+    _, facts = surface
     for name in ("oom", "capped"):
         assert facts[name][0] == "OutOfMemoryError" and facts[name][1].startswith("CUDA out of memory.")
     assert facts["after"] == 80 << 20
 
 
-@pytest.mark.parametrize("interface", ["subclass", "pluggable"])
-def test_the_hooks_of_the_pluggable_interface_do_what_the_subclass_does(interface, subclass, pluggable):
-    facts = subclass if interface == "subclass" else pluggable
+def test_the_hooks_of_the_pluggable_interface_do_what_the_subclass_does(surface):
+    _, facts = surface
     assert facts["live"] == 4 << 20 and facts["empty"] == 0
     assert facts["emptied"][0] >= 4 << 20 and facts["emptied"][1] == 0
     assert facts["recorded"] == [[0.0], [1.0], [2.0]]
 
 
-@pytest.mark.parametrize("interface", ["subclass", "pluggable", "plain"])
+@pytest.mark.parametrize("interface", OURS)
 def test_spillways_own_functions_know_its_heap_under_every_interface(interface, program):
     accounting, summary, counts, paused, equal = program(
         INTERFACES[interface]
@@ -341,8 +298,7 @@ try:
     torch.empty(1 << 45, dtype=torch.uint8, device="cuda")
 except torch.OutOfMemoryError as error:
     import sys
-    loaded = [name for name in sys.modules if "_glue" in name]
-    report([loaded, str(error).startswith("CUDA out of memory")])
+    report([[name for name in sys.modules if "_glue" in name], str(error).startswith("CUDA out of memory")])
 """
     )
     assert kind == [] and live
@@ -358,22 +314,18 @@ with torch.cuda.use_mem_pool(pool):
     a = torch.full((1 << 20,), 3.0, device="cuda")
 def live():
     return spillway.stats()["devices"][0]["heap"]["allocated_bytes"]
-facts = [live(), a.sum().item()]
+before, total = live(), a.sum().item()
 del a, pool
 gc.collect()
-report(facts + [live()])
+report([before, total, live()])
 """
     )
     assert live >= 4 << 20 and value == 3.0 * (1 << 20) and gone == 0
 
 
-PLAIN_INTERFACE = """torch.cuda.memory.CUDAPluggableAllocator(
-    spillway.memory.library_path(), "spillway_malloc", "spillway_free")"""
-
-
 @pytest.mark.skipif(not EMULATED, reason="a device of a known size")
 @pytest.mark.parametrize(
-    "interface", ["spillway.memory.pluggable_allocator()", PLAIN_INTERFACE], ids=["pluggable", "plain"]
+    "interface", ["spillway.memory.pluggable_allocator()", PLAIN], ids=["pluggable", "plain"]
 )
 @pytest.mark.parametrize("release", ["del pool", "del pool; torch.cuda.empty_cache()"])
 def test_the_memory_of_a_mempool_is_there_for_the_native_allocator_when_the_pool_has_ended(
@@ -425,8 +377,8 @@ def test_bad_frees_are_refused_and_counted(interface, program):
         INTERFACES[interface]
         + """
 import ctypes
-library = ctypes.CDLL(spillway.memory.library_path())
-library.spillway_free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+free = ctypes.CDLL(spillway.memory.library_path()).spillway_free
+free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
 t = torch.ones(1 << 18, device="cuda")
 inside, foreign = t.data_ptr() + 512, torch.ones(4).data_ptr()
 gone = torch.ones(1 << 18, device="cuda")
@@ -434,7 +386,7 @@ at = gone.data_ptr()
 del gone
 errors = []
 for each in (inside, foreign, at):
-    library.spillway_free(each, 4, 0, None)
+    free(each, 4, 0, None)
     try:
         torch.cuda.caching_allocator_delete(each)
     except (RuntimeError, ValueError) as error:
@@ -442,7 +394,6 @@ for each in (inside, foreign, at):
 report([errors, spillway.stats()["devices"][0]["heap"]["bad_frees"], t.sum().item()])
 """
     )
-    assert sums == 1 << 18
-    assert bad >= 2
+    assert sums == 1 << 18 and bad >= 2
     if interface == "subclass":
         assert len(errors) == 3 and all(address in error for address, error in errors)

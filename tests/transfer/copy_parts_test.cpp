@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/transfer/copy_parts.h"
-
 #include "allocator/transfer/copy_engine.h"
 #include "emulator/emulator.h"
 #include "tests/heap/heap_fixture.h"

@@ -9,6 +9,8 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/engine.h>
 
+#include <spillway/torch/checkpoint.h>
+
 #include <exception>
 #include <utility>
 
@@ -267,6 +269,28 @@ void CheckpointFrame::forget_at_the_end_of_the_pass() {
     unused.swap(alive->values_);
     alive->pass_ = -1;
   });
+}
+
+struct CheckpointedCall::State {
+  State(const std::vector<at::Tensor>& inputs,
+        Recompute recompute,
+        const CheckpointOptions& options)
+      : frame(std::make_shared<CheckpointFrame>(inputs, std::move(recompute), options)),
+        region(enter_region(frame)) {}
+
+  const std::shared_ptr<CheckpointFrame> frame;
+  const EnteredRegion region;
+};
+
+CheckpointedCall::CheckpointedCall(const std::vector<at::Tensor>& inputs,
+                                   Recompute recompute,
+                                   const CheckpointOptions& options)
+    : state_(std::make_unique<State>(inputs, std::move(recompute), options)) {}
+
+CheckpointedCall::~CheckpointedCall() = default;
+
+void CheckpointedCall::done() {
+  state_->frame->called();
 }
 
 }  // namespace spillway

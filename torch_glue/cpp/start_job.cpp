@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/base/env.h"
 #include "torch_glue/job.h"
-#include "torch_glue/named_regions.h"
 
 #include <string>
 

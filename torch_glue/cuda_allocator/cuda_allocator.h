@@ -5,7 +5,6 @@
 #include "allocator/device/device_runtime.h"
 #include "torch_glue/base/compat.h"
 #include "torch_glue/history/history.h"
-#include "torch_glue/history/mapped_ranges.h"
 #include "torch_glue/pools/captured_uses.h"
 #include "torch_glue/pools/checkpoints.h"
 #include "torch_glue/pools/pool_table.h"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "allocator/base/mutex.h"
+#include "allocator/heap/heap.h"
 #include "torch_glue/history/ring.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -93,6 +94,31 @@ class History {
   std::unordered_set<int> skipped_ SPILLWAY_GUARDED_BY(mutex_);
   std::unordered_map<size_t, StackRef> stacks_ SPILLWAY_GUARDED_BY(mutex_);
   std::shared_ptr<const std::vector<Tracker>> trackers_ SPILLWAY_GUARDED_BY(mutex_);
+};
+
+/// A contiguous range of device memory that a heap has mapped for a stream.
+struct MappedRange {
+  CUdeviceptr at;
+  std::uint64_t size;
+  CUstream stream;
+
+  [[nodiscard]] CUdeviceptr end() const { return at + size; }
+};
+
+/// Detects the ranges that a heap has mapped and unmapped since the last call.
+/// Threads: guarded by the owner's lock.
+class MappedRanges {
+ public:
+  struct Changes {
+    std::vector<MappedRange> unmapped;
+    std::vector<MappedRange> mapped;
+  };
+
+  /// The difference to the last call's segments; both are in address order.
+  Changes update(const std::vector<HeapSegmentInfo>& now);
+
+ private:
+  std::vector<MappedRange> ranges_;
 };
 
 }  // namespace spillway

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/base/mutex.h"
-#include "allocator/driver/timelines.h"
+#include "allocator/driver/timeline.h"
 #include "allocator/transfer/free_ranges.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>

@@ -6,7 +6,7 @@
 #include "torch_glue/recompute/relu_mask.h"
 #include "torch_glue/saved_tensors/engine.h"
 #include "torch_glue/saved_tensors/running_statistics.h"
-#include "torch_glue/tags/tag_timeline.h"
+#include "torch_glue/tags/backward_tags.h"
 
 #include <ATen/SavedTensorHooks.h>
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/device/device_runtime.h"
-#include "allocator/driver/timelines.h"
+#include "allocator/driver/timeline.h"
 #include "torch_glue/shards/host_file.h"
 #include "torch_glue/shards/host_memory.h"
 

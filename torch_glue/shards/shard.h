@@ -7,6 +7,8 @@
 
 #include <c10/core/Storage.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -99,5 +101,10 @@ class Shard {
   Bytes own_size_;
   Bytes size_;
 };
+
+/// Starts of `parts` consecutive, nonempty pieces of `sizes`, such that the largest piece is as
+/// small as possible.
+/// Requires: 1 <= parts <= sizes.size().
+std::vector<std::size_t> split_by_bytes(const std::vector<std::uint64_t>& sizes, std::size_t parts);
 
 }  // namespace spillway

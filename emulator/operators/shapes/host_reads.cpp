@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/operators/shapes/host_reads.h"
 
-#include "emulator/operators/program_locations.h"
+#include "emulator/operators/observer.h"
 #include "emulator/operators/shapes/assumed_values.h"
 
 #include <ATen/ATen.h>

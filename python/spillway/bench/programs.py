@@ -25,6 +25,7 @@ BUILD = (
 GROUPS: dict[str, tuple[str, ...]] = {
     "overlap": ("overlap_bench",),
     "copy": ("copy_bench",),
+    "calls": ("calls_bench",),
     "alloc": ("alloc_bench",),
     "hooks": ("hooks_bench",),
     "pool": ("pool_bench",),

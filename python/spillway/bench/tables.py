@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from spillway.bench.results import Measured, families, read
+from spillway.report.sizes import span
 
 _HEADINGS = {
     "GB_per_s": "GB/s",
@@ -17,6 +18,9 @@ _HEADINGS = {
     "slow_down": "slow-down",
     "kernel_us": "kernel us",
     "copies_us": "copies us",
+    "touch_GB_per_s": "touch GB/s",
+    "register_GB_per_s": "register GB/s",
+    "reserve_us": "reserve us",
     "create_us": "create us",
     "map_us": "map us",
     "access_us": "access us",
@@ -50,12 +54,7 @@ def _table(title: str, measured: list[Measured]) -> Table:
             table.add_row(one.parameters, Text(one.skipped, style="yellow"))
             continue
         values = [f"{one.counters[key]:.4g}" if key in one.counters else "" for key in counters]
-        table.add_row(one.parameters, duration(one.median), duration(one.least), duration(one.most), *values)
+        table.add_row(
+            one.parameters, *(span(1e9 * each) for each in (one.median, one.least, one.most)), *values
+        )
     return table
-
-
-def duration(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * scale >= 1:
-            return f"{seconds * scale:.4g} {unit}"
-    return f"{seconds * 1e9:.4g} ns"

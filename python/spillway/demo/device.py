@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import ctypes
 
-_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
-
 
 def why_no_gpu() -> str | None:
     """None where the driver library loads and reports a device, otherwise the reason in a few words."""
@@ -19,14 +17,3 @@ def why_no_gpu() -> str | None:
     if error:
         return f"the driver returns error {error}"
     return None if count.value > 0 else "the driver reports no device"
-
-
-def architecture() -> str:
-    """The first device's, as compilers name it: sm_90. Requires: why_no_gpu() is None."""
-    driver = ctypes.CDLL("libcuda.so.1")
-    digits = ""
-    for attribute in _CAPABILITY:
-        value = ctypes.c_int(0)
-        driver.cuDeviceGetAttribute(ctypes.byref(value), attribute, 0)
-        digits += str(value.value)
-    return f"sm_{digits}"

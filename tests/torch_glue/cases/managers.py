@@ -52,6 +52,14 @@ def gradients(net, manager, rows=32):
     return [p.grad.clone() for p in net.parameters()], copied
 
 
+def out(net, **options):
+    """The bytes that a step copies to the host under the model's own manager, whose bits are plain's."""
+    manager = spillway.compat.get_act_offloading_ctx_manager(net, **options)
+    found, copied = gradients(net, manager)
+    assert same(found, gradients(net, spillway.compat.NoOpManager())[0])
+    return copied.out
+
+
 def plain(head="lm_head"):
     return gradients(model(head), spillway.compat.NoOpManager())
 
@@ -82,10 +90,7 @@ def peak(stash):
 @case
 def everything_moves_but_what_the_head_saves():
     for head in ("lm_head", "output", "score", "classifier", "head", "embed_out"):
-        net = model(head)
-        found, copied = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
-        assert copied.out == WITHOUT_HEAD, (head, copied.out, WITHOUT_HEAD)
-        assert same(found, plain(head)[0])
+        assert out(model(head)) == WITHOUT_HEAD, head
 
 
 @case
@@ -96,31 +101,29 @@ def without_a_managed_head_everything_moves():
     assert same(found, plain()[0])
 
 
+class Adapter(nn.Module):
+    def __init__(self, base):
+        super().__init__()
+        self.inner = base
+
+    def get_base_model(self):
+        return self.inner
+
+    def forward(self, x):
+        return self.inner(x)
+
+
 @case
 def the_head_of_a_wrapped_model_is_found():
-    class Adapter(nn.Module):
-        def __init__(self, base):
-            super().__init__()
-            self.inner = base
-
-        def get_base_model(self):
-            return self.inner
-
-        def forward(self, x):
-            return self.inner(x)
-
     for wrap in (nn.DataParallel, Adapter, lambda net: nn.DataParallel(Adapter(net))):
-        net = wrap(model())
-        found, copied = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
-        assert copied.out == WITHOUT_HEAD and same(found, plain()[0])
+        assert out(wrap(model())) == WITHOUT_HEAD
 
 
 @case
 def a_head_that_the_model_names_itself_is_found():
     net = model("final")
     net.get_output_embeddings = lambda: net.final
-    _, copied = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
-    assert copied.out == WITHOUT_HEAD
+    assert out(net) == WITHOUT_HEAD
 
 
 @case
@@ -150,8 +153,7 @@ def a_model_that_cannot_name_its_head_is_searched():
 
     net = model()
     net.get_output_embeddings = raises
-    _, copied = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
-    assert copied.out == WITHOUT_HEAD
+    assert out(net) == WITHOUT_HEAD
 
 
 @case
@@ -175,8 +177,8 @@ def a_second_manager_changes_nothing_in_the_model():
     net = model()
     spillway.compat.get_act_offloading_ctx_manager(net)
     hooks = len(net.lm_head._forward_hooks)
-    _, copied = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net))
-    assert len(net.lm_head._forward_hooks) == hooks == 1 and copied.out == WITHOUT_HEAD
+    assert out(net) == WITHOUT_HEAD
+    assert len(net.lm_head._forward_hooks) == hooks == 1
 
 
 @case
@@ -198,9 +200,7 @@ def a_model_without_a_head_is_warned_about_once_and_only_then():
 def a_module_can_be_kept_on_the_device():
     net = model("unheard_of")
     spillway.memory.keep_on_device(net.unheard_of, net.blocks[0])
-    found, copied = gradients(net, spillway.compat.get_act_offloading_ctx_manager(net, warn_if_no_head=False))
-    assert copied.out == WITHOUT_HEAD - 2 * ACTIVATION
-    assert same(found, plain("unheard_of")[0])
+    assert out(net, warn_if_no_head=False) == WITHOUT_HEAD - 2 * ACTIVATION
 
 
 @case
@@ -266,18 +266,12 @@ def the_smallest_size_is_in_bytes_and_counts():
 
 
 @case
-def pinned_memory_or_not_moves_the_same_bytes_and_gives_the_same_results():
-    for pinned in (True, False):
-        manager = spillway.compat.OffloadActivations(use_pin_memory=pinned)
+def pinned_memory_and_streams_or_not_move_the_same_bytes_and_give_the_same_results():
+    for options in ({"use_pin_memory": True}, {"use_pin_memory": False}, {"use_streams": False}):
+        manager = spillway.compat.OffloadActivations(**options)
         found, copied = gradients(model(), manager)
-        assert manager.use_pin_memory is pinned
-        assert copied.out == WITH_HEAD and copied.back > 0 and same(found, plain()[0]), pinned
-
-
-@case
-def without_streams_the_results_are_the_same():
-    found, copied = gradients(model(), spillway.compat.OffloadActivations(use_streams=False))
-    assert copied.out == WITH_HEAD and copied.back > 0 and same(found, plain()[0])
+        assert all(getattr(manager, name) is value for name, value in options.items())
+        assert copied.out == WITH_HEAD and copied.back > 0 and same(found, plain()[0]), options
 
 
 @case
