@@ -12,7 +12,7 @@ Result<std::unique_ptr<HostMemory>> HostMemory::make(Probe& probe, HostKind kind
   if (kind == HostKind::kArena) {
     made->arena_ = std::make_unique<HostArena>(probe.device(), Bytes{});
     SPILLWAY_ASSIGN_OR_RETURN(made->slot_, made->arena_->take(size));
-    made->data_ = made->slot_.data;
+    made->data_ = made->slot_.data();
     return made;
   }
   void* data = nullptr;
@@ -34,8 +34,7 @@ HostMemory::~HostMemory() {
   if (data_ == nullptr) return;
   switch (kind_) {
     case HostKind::kArena:
-      arena_->give(std::move(slot_), {});
-      break;
+      break;  // its slot and its arena end by themselves
     case HostKind::kPinned:
       probe_.extra().MemFreeHost(data_);
       break;

@@ -18,11 +18,6 @@ class HostCopy {
   HostCopy(DeviceRuntime& device, driver::DevicePtr storage, Bytes size)
       : device_(device), storage_(storage), size_(size) {}
 
-  /// Ends the host memory (invariant 4 in docs/invariants.md).
-  ~HostCopy();
-  HostCopy(const HostCopy&) = delete;
-  HostCopy& operator=(const HostCopy&) = delete;
-
   /// Begins copying the bytes of `wanted`, covered by a tensor at `version`, that are not on the
   /// host yet. Returns the number of bytes copied.
   ///
@@ -45,7 +40,7 @@ class HostCopy {
   [[nodiscard]] ByteRange extent() const;
 
   /// Whether the storage's block in our heap has fences of the copies. Requires: not empty().
-  [[nodiscard]] bool heap_knows() const { return pieces_.back().stash.in_heap; }
+  [[nodiscard]] bool heap_knows() const { return pieces_.back().stash.in_heap(); }
 
   /// The last copy out; all earlier ones have passed when it has. Requires: not empty().
   [[nodiscard]] driver::Fence last_written() const { return last_written_; }
