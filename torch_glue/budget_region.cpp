@@ -4,7 +4,7 @@
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/base/streams.h"
-#include "torch_glue/saved_tensors/budget.h"
+#include "torch_glue/saved_storage/budget.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 
 #include <ATen/cuda/CUDAContextLight.h>

@@ -7,7 +7,7 @@
 #include "torch_glue/base/streams.h"
 #include "torch_glue/budget_region.h"
 #include "torch_glue/kernels.h"
-#include "torch_glue/saved_tensors/pending_sources.h"
+#include "torch_glue/saved_storage/pending_sources.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 
 #include <c10/cuda/CUDAFunctions.h>

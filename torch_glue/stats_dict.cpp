@@ -5,7 +5,7 @@
 #include "allocator/tag/tag.h"
 #include "torch_glue/cuda_allocator/cuda_allocator.h"
 #include "torch_glue/pluggable/hooks.h"
-#include "torch_glue/saved_tensors/pending_sources.h"
+#include "torch_glue/saved_storage/pending_sources.h"
 
 namespace spillway {
 namespace {

@@ -98,6 +98,7 @@ void PauseManager::cancel_pause(Blocks blocks) {
     // Its copy may still read it.
     if (block.copied.set()) heap_.add_fence(block.at, block.copied);
   }
+  blocks.clear();
   unpin(all);
 }
 
@@ -169,13 +170,15 @@ Status PauseManager::copy_in_sync(Blocks& blocks) {
 }
 
 void PauseManager::finish_resume(Blocks blocks) {
+  const std::vector<driver::DevicePtr> all = addresses(blocks);
   {
     const Lock lock(mutex_);
     for (const Block& block : blocks) {
       if (block.copy) stats_.copied_in += block.size;
     }
   }
-  unpin(addresses(blocks));
+  blocks.clear();
+  unpin(all);
 }
 
 void PauseManager::cancel_resume(Blocks blocks) {

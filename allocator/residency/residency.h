@@ -32,6 +32,8 @@ class Residency;
 class Stash {
  public:
   Stash() = default;
+  Stash(const Stash&) = delete;
+  Stash& operator=(const Stash&) = delete;
   Stash(Stash&& other) noexcept = default;
   Stash& operator=(Stash&& other) noexcept;
 

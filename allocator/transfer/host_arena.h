@@ -27,6 +27,8 @@ struct HostBytes {
 class HostSlot {
  public:
   HostSlot() = default;
+  HostSlot(const HostSlot&) = delete;
+  HostSlot& operator=(const HostSlot&) = delete;
   HostSlot(HostSlot&& other) noexcept;
   HostSlot& operator=(HostSlot&& other) noexcept;
 

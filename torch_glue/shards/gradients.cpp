@@ -3,7 +3,7 @@
 
 #include "torch_glue/base/check.h"
 #include "torch_glue/base/streams.h"
-#include "torch_glue/saved_tensors/pending_sources.h"
+#include "torch_glue/saved_storage/pending_sources.h"
 
 #include <ATen/Context.h>
 #include <ATen/TensorSubclassLikeUtils.h>

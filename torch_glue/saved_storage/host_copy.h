@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/device/device_runtime.h"
-#include "torch_glue/saved_tensors/byte_ranges.h"
+#include "torch_glue/saved_storage/byte_ranges.h"
 
 #include <c10/core/TensorImpl.h>
 #include <c10/util/SmallVector.h>

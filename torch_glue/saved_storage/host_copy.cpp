@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/saved_tensors/host_copy.h"
+#include "torch_glue/saved_storage/host_copy.h"
 
 #include "torch_glue/base/compat.h"
 
