@@ -32,7 +32,7 @@ void Stash::set_offloaded(bool offloaded) {
 }
 
 Stash& Stash::operator=(Stash&& other) noexcept {
-  drop();
+  if (slot_.data() != nullptr) drop();
   slot_ = std::move(other.slot_);
   written_ = other.written_;
   residency_ = other.residency_;
@@ -43,7 +43,6 @@ Stash& Stash::operator=(Stash&& other) noexcept {
 }
 
 void Stash::drop() {
-  if (slot_.data() == nullptr) return;
   set_offloaded(false);
   residency_->on_host_ -= slot_.size().count();
   if (!fetched_) ++residency_->dropped_;

@@ -37,7 +37,9 @@ class Stash {
   Stash(Stash&& other) noexcept = default;
   Stash& operator=(Stash&& other) noexcept;
 
-  ~Stash() { drop(); }
+  ~Stash() {
+    if (slot_.data() != nullptr) drop();
+  }
 
   [[nodiscard]] HostBytes bytes() const { return slot_.bytes(); }
 

@@ -220,14 +220,9 @@ struct HostArena::State {
   Bytes retry_above;
 };
 
-HostSlot::HostSlot(HostSlot&& other) noexcept
-    : fences(std::move(other.fences)),
-      arena_(std::exchange(other.arena_, nullptr)),
-      bytes_(std::exchange(other.bytes_, {})) {}
-
 HostSlot& HostSlot::operator=(HostSlot&& other) noexcept {
   if (this == &other) return *this;
-  release();
+  if (arena_ != nullptr) release();
   fences = std::move(other.fences);
   arena_ = std::exchange(other.arena_, nullptr);
   bytes_ = std::exchange(other.bytes_, {});
@@ -235,7 +230,7 @@ HostSlot& HostSlot::operator=(HostSlot&& other) noexcept {
 }
 
 void HostSlot::release() {
-  if (arena_ != nullptr) arena_->give(bytes_, std::move(fences));
+  arena_->give(bytes_, std::move(fences));
 }
 
 HostArena::HostArena(const driver::Device& device, const PinnedOptions& options)

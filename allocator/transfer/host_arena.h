@@ -29,10 +29,17 @@ class HostSlot {
   HostSlot() = default;
   HostSlot(const HostSlot&) = delete;
   HostSlot& operator=(const HostSlot&) = delete;
-  HostSlot(HostSlot&& other) noexcept;
+
+  HostSlot(HostSlot&& other) noexcept
+      : fences(std::move(other.fences)),
+        arena_(std::exchange(other.arena_, nullptr)),
+        bytes_(std::exchange(other.bytes_, {})) {}
+
   HostSlot& operator=(HostSlot&& other) noexcept;
 
-  ~HostSlot() { release(); }
+  ~HostSlot() {
+    if (arena_ != nullptr) release();
+  }
 
   [[nodiscard]] HostBytes bytes() const { return bytes_; }
 

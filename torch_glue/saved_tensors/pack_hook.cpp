@@ -81,7 +81,7 @@ PackHook::~PackHook() {
   // A kept tensor is released last: its memory is freed after the step.
   at::Tensor kept;
   if (auto* const form = std::get_if<Kept>(&form_)) kept = std::move(form->tensor);
-  form_ = {};
+  form_.emplace<Kept>();
   note_.reset();
   PendingSources::instance().poll();
   if (Runtime::instance().step().handle_gone()) forget_counted();
@@ -117,12 +117,11 @@ void PackHook::pack(const at::Tensor& tensor) {
   version_ = SavedVersion(tensor);
   if (serves_recipes()) note_ = current_note();
   record_use(tensor);
-  auto chosen = region_ != nullptr ? choose(tensor) : std::nullopt;
-  form_ = chosen ? std::move(*chosen) : keep(tensor);
+  if (region_ == nullptr || !choose(tensor)) form_ = keep(tensor);
 }
 
-std::optional<SavedForm> PackHook::choose(const at::Tensor& tensor) {
-  if (auto parts = save_parts(tensor)) return parts;
+bool PackHook::choose(const at::Tensor& tensor) {
+  if (save_parts(tensor)) return true;
   auto reason = why_not_movable(tensor, region_->min_bytes);
   // Offloading it has no benefit, but it need not outlive the cache.
   const bool cached = !reason && is_in_autocast_cache(tensor);
@@ -131,10 +130,11 @@ std::optional<SavedForm> PackHook::choose(const at::Tensor& tensor) {
     const driver::Stream stream = stream_of(current_stream(DeviceId{tensor.device().index()}));
     const auto not_now = capture_skip_reason(stream);
     std::optional<Decision> decided;
-    if (region_->recompute && !not_now) {
-      if (auto form = leave_to_recompute(tensor, stream, decided)) return form;
+    if (region_->recompute && !not_now && leave_to_recompute(tensor, stream, decided)) return true;
+    if (offloads && !not_now) {
+      offload(tensor, stream, decided);
+      return true;
     }
-    if (offloads && !not_now) return offload(tensor, stream, decided);
     if (offloads) reason = not_now;
   }
   if (cached) reason = SkipReason::kParameter;
@@ -143,25 +143,26 @@ std::optional<SavedForm> PackHook::choose(const at::Tensor& tensor) {
   } else {
     count_staying(region_->tag, tensor);
   }
-  return std::nullopt;
+  return false;
 }
 
-std::optional<SavedForm> PackHook::save_parts(const at::Tensor& tensor) {
-  if (!tensor.unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::Python)) return std::nullopt;
-  if (is_of_parameter(tensor)) return std::nullopt;
+bool PackHook::save_parts(const at::Tensor& tensor) {
+  if (!tensor.unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::Python)) return false;
+  if (is_of_parameter(tensor)) return false;
   auto outer = unwrapped(tensor);
-  if (!outer) return std::nullopt;
+  if (!outer) return false;
   Wrapped wrapped{sizes_or_none(tensor), std::move(outer->wrap), {}};
   for (const at::Tensor& inner : outer->inner) {
     wrapped.inner.push_back(make_pooled<PackHook>(region_));
     wrapped.inner.back()->call_pack_hook(inner);
   }
-  return wrapped;
+  form_ = std::move(wrapped);
+  return true;
 }
 
-std::optional<SavedForm> PackHook::leave_to_recompute(const at::Tensor& tensor,
-                                                      driver::Stream stream,
-                                                      std::optional<Decision>& decided) {
+bool PackHook::leave_to_recompute(const at::Tensor& tensor,
+                                  driver::Stream stream,
+                                  std::optional<Decision>& decided) {
   const auto known = region_->budget ? SavedStorage::find(tensor.storage()) : nullptr;
   if (known != nullptr) {
     // Storages that a plan keeps or offloads are not examined again.
@@ -169,31 +170,38 @@ std::optional<SavedForm> PackHook::leave_to_recompute(const at::Tensor& tensor,
   } else if (tensor.numel() != 0) {
     note_operators(true);  // from the first tensor on, on threads in the process's region only
     auto storage = RecomputedStorage::of(tensor, *region_, stream, decided, chain_);
-    if (storage != nullptr)
-      return Recomputed{Layout(tensor), StorageHandle<SharedStorage>(storage)};
+    if (storage != nullptr) {
+      form_ = Recomputed{Layout(tensor), StorageHandle<SharedStorage>(std::move(storage))};
+      return true;
+    }
   }
   auto mask = decided ? nullptr : ReluMask::of(tensor, *region_);
-  if (mask == nullptr) return std::nullopt;
-  return Masked{at::DimVector(tensor.sizes()), std::move(mask)};
+  if (mask == nullptr) return false;
+  form_ = Masked{at::DimVector(tensor.sizes()), std::move(mask)};
+  return true;
 }
 
 void PackHook::pack_as_decided(const at::Tensor& tensor,
                                driver::Stream stream,
                                const Decision& decided) {
   version_ = SavedVersion(tensor);
-  form_ = offload(tensor, stream, decided);
+  offload(tensor, stream, decided);
 }
 
-SavedForm PackHook::offload(const at::Tensor& tensor,
-                            driver::Stream stream,
-                            const std::optional<Decision>& decided) {
+void PackHook::offload(const at::Tensor& tensor,
+                       driver::Stream stream,
+                       const std::optional<Decision>& decided) {
   Layout layout(tensor);
-  if (layout.bytes().empty()) return Kept{empty_like(layout, tensor)};
+  if (layout.bytes().empty()) {
+    form_ = Kept{empty_like(layout, tensor)};
+    return;
+  }
   const auto device = Runtime::instance().device(DeviceId{tensor.device().index()});
   if (!device.ok()) {
     if (log_enabled()) log("a saved tensor is not offloaded: " + device.status().message());
     count_skip(region_->tag, SkipReason::kNotOnDevice, tensor);
-    return keep(tensor);
+    form_ = keep(tensor);
+    return;
   }
   const c10::Storage& whole = tensor.storage();
   if (driver::SpanLog::on()) {
@@ -209,9 +217,12 @@ SavedForm PackHook::offload(const at::Tensor& tensor,
                                     layout.sizes(),
                                     decided ? &*decided : nullptr},
                                    *region_);
-  if (!leaves) return keep(tensor, std::move(handle));
+  if (!leaves) {
+    form_ = keep(tensor, std::move(handle));
+    return;
+  }
   if (storage.number() != 0) log_source(tensor, storage.number());
-  return Offloaded{std::move(layout), std::move(handle)};
+  form_ = Offloaded{std::move(layout), std::move(handle)};
 }
 
 Kept PackHook::keep(const at::Tensor& tensor, StorageHandle<SavedStorage> storage) const {

@@ -132,16 +132,17 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
 
  private:
   bool defer(const at::Tensor& tensor);
-  /// The form that the region chooses; none if the tensor stays, which is then counted.
-  std::optional<SavedForm> choose(const at::Tensor& tensor);
-  std::optional<SavedForm> save_parts(const at::Tensor& tensor);
-  /// `decided`: set to another action if a plan has chosen one.
-  std::optional<SavedForm> leave_to_recompute(const at::Tensor& tensor,
-                                              driver::Stream stream,
-                                              std::optional<Decision>& decided);
-  SavedForm offload(const at::Tensor& tensor,
-                    driver::Stream stream,
-                    const std::optional<Decision>& decided);
+  /// Gives the tensor the form that the region chooses. False if it stays, which is then counted.
+  bool choose(const at::Tensor& tensor);
+  /// These return false if they leave the form as it is. `decided`: set to another action if a plan
+  /// has chosen one.
+  bool save_parts(const at::Tensor& tensor);
+  bool leave_to_recompute(const at::Tensor& tensor,
+                          driver::Stream stream,
+                          std::optional<Decision>& decided);
+  void offload(const at::Tensor& tensor,
+               driver::Stream stream,
+               const std::optional<Decision>& decided);
   [[nodiscard]] Kept keep(const at::Tensor& tensor, StorageHandle<SavedStorage> storage = {}) const;
   [[nodiscard]] at::DimVector sizes() const;
 
