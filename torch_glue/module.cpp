@@ -8,9 +8,9 @@
 #include "torch_glue/modules.h"
 #include "torch_glue/pluggable/hooks.h"
 #include "torch_glue/region.h"
-#include "torch_glue/saved_tensors/budget.h"
+#include "torch_glue/saved_storage/budget.h"
 #include "torch_glue/saved_tensors/region_stack.h"
-#include "torch_glue/saved_tensors/tensor_names.h"
+#include "torch_glue/saved_tensors/saved_version.h"
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>

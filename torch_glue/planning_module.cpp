@@ -3,7 +3,7 @@
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/modules.h"
-#include "torch_glue/saved_tensors/budget.h"
+#include "torch_glue/saved_storage/budget.h"
 
 #include <pybind11/stl.h>
 

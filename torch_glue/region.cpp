@@ -6,8 +6,8 @@
 #include "allocator/tag/tag.h"
 #include "torch_glue/base/streams.h"
 #include "torch_glue/kernels.h"
-#include "torch_glue/saved_tensors/budget.h"
-#include "torch_glue/saved_tensors/pending_sources.h"
+#include "torch_glue/saved_storage/budget.h"
+#include "torch_glue/saved_storage/pending_sources.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 
 #include <ATen/cuda/CUDAContextLight.h>

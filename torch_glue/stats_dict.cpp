@@ -4,7 +4,7 @@
 #include "torch_glue/cuda_allocator/cuda_allocator.h"
 #include "torch_glue/modules.h"
 #include "torch_glue/pluggable/hooks.h"
-#include "torch_glue/saved_tensors/pending_sources.h"
+#include "torch_glue/saved_storage/pending_sources.h"
 
 namespace spillway {
 namespace {

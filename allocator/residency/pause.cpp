@@ -68,7 +68,7 @@ Status PauseManager::leave(Blocks& blocks, Contents contents) {
 Result<driver::Fence> PauseManager::copy_out(Blocks& blocks) {
   std::vector<CopyOut> copies;
   for (Block& block : blocks)
-    copies.push_back({block.at, &*block.copy});
+    copies.emplace_back(block.at, *block.copy);
   if (copies.empty()) return driver::Fence{};
   SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence copied,
                             copies_.to_host(copies, copies_.out_stream()));
@@ -94,11 +94,11 @@ Bytes PauseManager::finish_pause(Blocks blocks) {
 
 void PauseManager::cancel_pause(Blocks blocks) {
   const std::vector<driver::DevicePtr> all = addresses(blocks);
-  for (Block& block : blocks) {
+  for (const Block& block : blocks) {
     // Its copy may still read it.
     if (block.copied.set()) heap_.add_fence(block.at, block.copied);
-    drop_copy(std::move(block));
   }
+  blocks.clear();
   unpin(all);
 }
 
@@ -114,7 +114,7 @@ Result<PauseManager::Blocks> PauseManager::begin_resume(std::span<const TagId> t
 PauseManager::Blocks PauseManager::take(std::span<const TagId> tags,
                                         std::span<const HeapBlockInfo> pinned) {
   Blocks blocks;
-  Blocks gone;
+  Blocks gone;  // their copies end without the lock
   std::vector<driver::DevicePtr> leaving;
   {
     const Lock lock(mutex_);
@@ -140,8 +140,6 @@ PauseManager::Blocks PauseManager::take(std::span<const TagId> tags,
     }
     any_.store(!paused_.empty(), std::memory_order_relaxed);
   }
-  for (Block& block : gone)
-    drop_copy(std::move(block));
   unpin(leaving);
   sort_by_address(blocks);
   return blocks;
@@ -158,26 +156,28 @@ Status PauseManager::are_fetched(Blocks& blocks) {
 Status PauseManager::copy_in_sync(Blocks& blocks) {
   std::vector<CopyIn> copies;
   for (Block& block : blocks) {
-    if (block.copy) copies.push_back({&*block.copy, block.copied, block.at});
+    if (block.copy) copies.push_back({block.copy->bytes(), block.copied, block.at});
   }
   if (copies.empty()) return {};
   // The memory has not been used since, so the copies need no order except after the copies out.
   SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence copied,
                             copies_.to_device(copies, copies_.in_stream()));
-  for (Block& block : blocks)
+  for (Block& block : blocks) {
     block.copied = copied;
+    if (block.copy) block.copy->fences.add(copied);
+  }
   return driver::Timeline::wait_sync(copied);
 }
 
 void PauseManager::finish_resume(Blocks blocks) {
   const std::vector<driver::DevicePtr> all = addresses(blocks);
-  for (Block& block : blocks) {
-    if (block.copy) {
-      const Lock lock(mutex_);
-      stats_.copied_in += block.size;
+  {
+    const Lock lock(mutex_);
+    for (const Block& block : blocks) {
+      if (block.copy) stats_.copied_in += block.size;
     }
-    drop_copy(std::move(block));
   }
+  blocks.clear();
   unpin(all);
 }
 
@@ -189,21 +189,17 @@ void PauseManager::cancel_resume(Blocks blocks) {
 }
 
 void PauseManager::keep(Blocks blocks) {
-  Blocks stale;
-  {
-    const Lock lock(mutex_);
-    for (Block& block : blocks) {
-      count(block);
-      const auto [known, added] = paused_.try_emplace(block.at, std::move(block));
-      if (added) continue;
-      // A former owner of the address freed it concurrently with an earlier pause.
-      uncount(known->second);
-      stale.push_back(std::exchange(known->second, std::move(block)));
-    }
-    any_.store(!paused_.empty(), std::memory_order_relaxed);
+  Blocks stale;  // their copies end without the lock
+  const Lock lock(mutex_);
+  for (Block& block : blocks) {
+    count(block);
+    const auto [known, added] = paused_.try_emplace(block.at, std::move(block));
+    if (added) continue;
+    // A former owner of the address freed it concurrently with an earlier pause.
+    uncount(known->second);
+    stale.push_back(std::exchange(known->second, std::move(block)));
   }
-  for (Block& block : stale)
-    drop_copy(std::move(block));
+  any_.store(!paused_.empty(), std::memory_order_relaxed);
 }
 
 void PauseManager::unpin(std::span<const driver::DevicePtr> blocks) {
@@ -212,21 +208,14 @@ void PauseManager::unpin(std::span<const driver::DevicePtr> blocks) {
 }
 
 void PauseManager::forget(driver::DevicePtr at) {
-  Block gone;
-  {
-    const Lock lock(mutex_);
-    const auto known = paused_.find(at);
-    if (known == paused_.end()) return;
-    uncount(known->second);
-    gone = std::move(known->second);
-    paused_.erase(known);
-    any_.store(!paused_.empty(), std::memory_order_relaxed);
-  }
-  drop_copy(std::move(gone));
-}
-
-void PauseManager::drop_copy(Block block) {
-  if (block.copy) arena_.give(std::move(*block.copy), block.copied);
+  Block gone;  // its copy ends without the lock
+  const Lock lock(mutex_);
+  const auto known = paused_.find(at);
+  if (known == paused_.end()) return;
+  uncount(known->second);
+  gone = std::move(known->second);
+  paused_.erase(known);
+  any_.store(!paused_.empty(), std::memory_order_relaxed);
 }
 
 void PauseManager::count(const Block& block) {

@@ -106,7 +106,7 @@ class PauseManager {
     const Lock lock(mutex_);
     const auto found = paused_.find(at);
     if (found == paused_.end() || !found->second.copy) return false;
-    look(found->second.copy->data, found->second.size);
+    look(found->second.copy->data(), found->second.size);
     return true;
   }
 
@@ -121,7 +121,6 @@ class PauseManager {
   /// their copies.
   void unpin(std::span<const driver::DevicePtr> blocks);
   void forget(driver::DevicePtr at);
-  void drop_copy(Block block);
   void count(const Block& block) SPILLWAY_REQUIRES(mutex_);
   void uncount(const Block& block) SPILLWAY_REQUIRES(mutex_);
 

@@ -5,58 +5,72 @@
 
 namespace spillway {
 
+Stash::Stash(Residency& residency, HostSlot slot, driver::Fence written, bool in_heap)
+    : slot_(std::move(slot)), written_(written), residency_(&residency), in_heap_(in_heap) {
+  residency.stashed_ += slot_.size().count();
+  residency.on_host_ += slot_.size().count();
+  ++residency.stashes_;
+  set_offloaded(true);
+}
+
+void Stash::is_fetched(driver::Fence read) {
+  // The copy in comes after the copy out, so that has passed when this one has.
+  if (!std::exchange(fetched_, true)) slot_.fences.clear();
+  slot_.fences.add(read);
+  residency_->fetched_ += slot_.size().count();
+  set_offloaded(false);
+}
+
+void Stash::set_offloaded(bool offloaded) {
+  if (offloaded_ == offloaded) return;
+  offloaded_ = offloaded;
+  if (offloaded) {
+    residency_->offloaded_ += slot_.size().count();
+  } else {
+    residency_->offloaded_ -= slot_.size().count();
+  }
+}
+
+Stash& Stash::operator=(Stash&& other) noexcept {
+  if (slot_.data() != nullptr) drop();
+  slot_ = std::move(other.slot_);
+  written_ = other.written_;
+  residency_ = other.residency_;
+  fetched_ = other.fetched_;
+  offloaded_ = other.offloaded_;
+  in_heap_ = other.in_heap_;
+  return *this;
+}
+
+void Stash::drop() {
+  set_offloaded(false);
+  residency_->on_host_ -= slot_.size().count();
+  if (!fetched_) ++residency_->dropped_;
+}
+
 Result<Stash> Residency::stash(driver::DevicePtr source, Bytes size, driver::Stream producer) {
   SPILLWAY_ASSIGN_OR_RETURN(HostSlot slot, arena_.take(size));
-  const Result<driver::Fence> written = copies_.to_host(source, slot, producer);
-  if (!written.ok()) {
-    // With the fences that it had: its earlier copies may still run.
-    arena_.give(std::move(slot), {});
-    return written.status();
-  }
-  return leaves(source, std::move(slot), written.value());
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence written, copies_.to_host({source, slot}, producer));
+  return Stash(*this, std::move(slot), written, heap_.add_fence(source, written));
 }
 
 Result<std::vector<Stash>> Residency::stash(std::span<const Leaving> parts,
                                             driver::Stream producer) {
-  SPILLWAY_ASSIGN_OR_RETURN(std::vector<HostSlot> slots, take_slots(parts));
-  std::vector<CopyOut> copies;
-  for (std::size_t each = 0; each < parts.size(); ++each)
-    copies.push_back({parts[each].source, &slots[each]});
-  const Result<driver::Fence> written = copies_.to_host(copies, producer);
-  if (!written.ok()) {
-    for (HostSlot& slot : slots)
-      arena_.give(std::move(slot), {});
-    return written.status();
-  }
-  std::vector<Stash> stashes;
-  for (std::size_t each = 0; each < parts.size(); ++each)
-    stashes.push_back(leaves(parts[each].source, std::move(slots[each]), written.value()));
-  return stashes;
-}
-
-Stash Residency::leaves(driver::DevicePtr source, HostSlot slot, driver::Fence written) {
-  // Elsewhere its owner keeps the source alive, as the header requires.
-  const bool in_heap = heap_.add_fence(source, written);
-  stashed_ += slot.size.count();
-  on_host_ += slot.size.count();
-  ++stashes_;
-  Stash stash{std::move(slot), written, false, false, in_heap};
-  set_offloaded(stash, true);
-  return stash;
-}
-
-Result<std::vector<HostSlot>> Residency::take_slots(std::span<const Leaving> parts) {
   std::vector<HostSlot> slots;
+  std::vector<CopyOut> copies;
+  slots.reserve(parts.size());  // the copies refer to them
   for (const Leaving& part : parts) {
-    Result<HostSlot> slot = arena_.take(part.size);
-    if (!slot.ok()) {
-      for (HostSlot& taken : slots)
-        arena_.give(std::move(taken), {});
-      return slot.status();
-    }
-    slots.push_back(std::move(slot).value());
+    SPILLWAY_ASSIGN_OR_RETURN(HostSlot slot, arena_.take(part.size));
+    slots.push_back(std::move(slot));
+    copies.emplace_back(part.source, slots.back());
   }
-  return slots;
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence written, copies_.to_host(copies, producer));
+  std::vector<Stash> stashes;
+  for (std::size_t each = 0; each < parts.size(); ++each) {
+    const bool in_heap = heap_.add_fence(parts[each].source, written);
+    stashes.push_back(Stash(*this, std::move(slots[each]), written, in_heap));
+  }
+  return stashes;
 }
 
 Result<driver::Fence> Residency::fetch(Stash& stash,
@@ -65,9 +79,9 @@ Result<driver::Fence> Residency::fetch(Stash& stash,
                                        CopyPriority priority) {
   SPILLWAY_ASSIGN_OR_RETURN(
       const driver::Fence read,
-      copies_.to_device(stash.slot, stash.written, destination, consumer, priority));
+      copies_.to_device({stash.bytes(), stash.written(), destination}, consumer, priority));
   heap_.add_fence(destination, read);
-  is_fetched(stash, read);
+  stash.is_fetched(read);
   ++fetches_;
   return read;
 }
@@ -77,40 +91,15 @@ Result<driver::Fence> Residency::fetch(std::span<const Return> returns,
                                        CopyPriority priority) {
   std::vector<CopyIn> copies;
   for (const Return& back : returns)
-    copies.push_back({&back.stash->slot, back.stash->written, back.destination});
+    copies.push_back({back.stash->bytes(), back.stash->written(), back.destination});
   SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence read,
                             copies_.to_device(copies, consumer, priority));
   // The block may be freed before the copies have passed.
   heap_.add_fence(returns.front().destination, read);
   for (const Return& back : returns)
-    is_fetched(*back.stash, read);
+    back.stash->is_fetched(read);
   ++fetches_;
   return read;
-}
-
-void Residency::is_fetched(Stash& stash, driver::Fence read) {
-  stash.slot.fences.add(read);
-  stash.fetched = true;
-  fetched_ += stash.slot.size.count();
-  set_offloaded(stash, false);
-}
-
-void Residency::set_offloaded(Stash& stash, bool offloaded) {
-  if (stash.offloaded == offloaded) return;
-  stash.offloaded = offloaded;
-  if (offloaded) {
-    offloaded_ += stash.slot.size.count();
-  } else {
-    offloaded_ -= stash.slot.size.count();
-  }
-}
-
-void Residency::drop(Stash stash) {
-  set_offloaded(stash, false);
-  on_host_ -= stash.slot.size.count();
-  if (!stash.fetched) ++dropped_;
-  // Copies in come after the copy out, so it has passed when they have.
-  arena_.give(std::move(stash.slot), stash.fetched ? driver::Fence{} : stash.written);
 }
 
 ResidencyStats Residency::stats() const {

@@ -23,14 +23,47 @@ struct ResidencyStats {
   std::uint64_t dropped = 0;  // stashes that ended without a fetch
 };
 
-/// The host copy of one storage, or of a part of one. Created by Residency::stash, ended by
-/// Residency::drop exactly once.
-struct Stash {
-  HostSlot slot;
-  driver::Fence written;   // the copy to the host
-  bool fetched = false;    // a fetch was begun; slot.fences has the latest of each stream
-  bool offloaded = false;  // counted as not on the device
-  bool in_heap = false;    // the source was in our heap, whose block has the fence `written`
+class Residency;
+
+/// The host copy of one storage, or of a part of one, by Residency::stash. The destructor returns
+/// its slot with the fences of the last copies (invariant 4 in docs/invariants.md).
+///
+/// Threads: confined. Ownership: owns the slot; borrows the Residency.
+class Stash {
+ public:
+  Stash() = default;
+  Stash(const Stash&) = delete;
+  Stash& operator=(const Stash&) = delete;
+  Stash(Stash&& other) noexcept = default;
+  Stash& operator=(Stash&& other) noexcept;
+
+  ~Stash() {
+    if (slot_.data() != nullptr) drop();
+  }
+
+  [[nodiscard]] HostBytes bytes() const { return slot_.bytes(); }
+
+  /// The fence of the copy to the host.
+  [[nodiscard]] driver::Fence written() const { return written_; }
+
+  /// Whether the source was in our heap, whose block then has the fence written().
+  [[nodiscard]] bool in_heap() const { return in_heap_; }
+
+  /// Marks the stash as offloaded again, or as resident; changes only the accounting.
+  void set_offloaded(bool offloaded);
+
+ private:
+  friend class Residency;
+  Stash(Residency& residency, HostSlot slot, driver::Fence written, bool in_heap);
+  void is_fetched(driver::Fence read);
+  void drop();
+
+  HostSlot slot_;  // empty after a move
+  driver::Fence written_;
+  Residency* residency_ = nullptr;
+  bool fetched_ = false;    // a fetch was begun; the slot has the latest of each stream
+  bool offloaded_ = false;  // counted as not on the device
+  bool in_heap_ = false;
 };
 
 /// A part of a storage to offload.
@@ -58,7 +91,7 @@ class Residency {
 
   /// Begins copying `size` bytes at `source` to the host; the device block may be freed at any time
   /// afterwards: in our heap it then carries the copy's fence (invariant 2 in docs/invariants.md).
-  /// Where `source` is not in our heap, the caller must keep it alive until Stash::written has
+  /// Where `source` is not in our heap, the caller must keep it alive until Stash::written() has
   /// passed. Stream: after what `producer` has been given; no wait. Errors: kOutOfHostMemory,
   /// kDriver; nothing has changed then.
   Result<Stash> stash(driver::DevicePtr source, Bytes size, driver::Stream producer);
@@ -78,20 +111,10 @@ class Residency {
                               driver::Stream consumer,
                               CopyPriority priority);
 
-  /// Marks the stash as offloaded again, or as resident; changes only the accounting.
-  void set_offloaded(Stash& stash, bool offloaded);
-
-  /// Ends the stash: its slot is freed with the fences of its last copies (invariant 4).
-  void drop(Stash stash);
-
   [[nodiscard]] ResidencyStats stats() const;
 
  private:
-  Result<std::vector<HostSlot>> take_slots(std::span<const Leaving> parts);
-  /// Called when the copies out of a part, or its fetches, have been submitted.
-  Stash leaves(driver::DevicePtr source, HostSlot slot, driver::Fence written);
-  void is_fetched(Stash& stash, driver::Fence read);
-
+  friend class Stash;  // counts
   Heap& heap_;
   HostArena& arena_;
   CopyEngine& copies_;

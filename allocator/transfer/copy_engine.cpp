@@ -84,12 +84,10 @@ struct CopyEngine::State {
     return copy(submit, queue, other, fences, size);
   }
 
-  /// For copy(): one copy of at most kCopyPart, which needs no list. Borrows the slot.
-  [[nodiscard]] auto one(CopyDirection direction,
-                         driver::DevicePtr at,
-                         const HostSlot& slot) const {
-    return [this, direction, at, &slot](Stream stream, bool& queued) {
-      Status status = copy_at_once(*device.api, direction, {at, slot.data, slot.size}, stream);
+  /// For copy(): one copy of at most kCopyPart, which needs no list.
+  [[nodiscard]] auto one(CopyDirection direction, driver::DevicePtr at, HostBytes host) const {
+    return [this, direction, at, host](Stream stream, bool& queued) {
+      Status status = copy_at_once(*device.api, direction, {at, host.data, host.size}, stream);
       queued = status.ok();
       return status;
     };
@@ -158,15 +156,15 @@ Result<Fence> CopyEngine::to_host(std::span<const CopyOut> copies,
   driver::FenceSet fences;
   Bytes size;
   for (const CopyOut& copy : copies) {
-    parts.add(copy.source, copy.slot->data, copy.slot->size);
-    size += copy.slot->size;
-    fences.add(copy.slot->fences);
+    parts.add(copy.source, copy.destination.data, copy.destination.size);
+    size += copy.destination.size;
+    fences.add(*copy.fences);
   }
   SPILLWAY_ASSIGN_OR_RETURN(
       const Fence written,
       state_->copy(parts, state_->queue(CopyDirection::kOut, priority), producer, fences, size));
   for (const CopyOut& copy : copies)
-    copy.slot->fences.clear();
+    *copy.fences = {written};
   return written;
 }
 
@@ -178,46 +176,34 @@ Result<Fence> CopyEngine::to_device(std::span<const CopyIn> copies,
   driver::FenceSet fences;
   Bytes size;
   for (const CopyIn& copy : copies) {
-    parts.add(copy.destination, copy.slot->data, copy.slot->size);
-    size += copy.slot->size;
+    parts.add(copy.destination, copy.source.data, copy.source.size);
+    size += copy.source.size;
     fences.add(copy.written);
   }
   return state_->copy(parts, state_->queue(CopyDirection::kIn, priority), consumer, fences, size);
 }
 
-Result<Fence> CopyEngine::to_host(driver::DevicePtr source,
-                                  HostSlot& slot,
-                                  Stream producer,
-                                  CopyPriority priority) {
-  if (slot.size > kCopyPart) {
-    const CopyOut copy{source, &slot};
-    return to_host({&copy, 1}, producer, priority);
-  }
+Result<Fence> CopyEngine::to_host(const CopyOut& copy, Stream producer, CopyPriority priority) {
+  if (copy.destination.size > kCopyPart) return to_host({&copy, 1}, producer, priority);
   const driver::CurrentDevice current(*state_->device.api, state_->device.context);
-  Result<Fence> written = state_->copy(state_->one(CopyDirection::kOut, source, slot),
-                                       state_->queue(CopyDirection::kOut, priority),
-                                       producer,
-                                       slot.fences,
-                                       slot.size);
-  if (written.ok()) slot.fences.clear();
+  Result<Fence> written =
+      state_->copy(state_->one(CopyDirection::kOut, copy.source, copy.destination),
+                   state_->queue(CopyDirection::kOut, priority),
+                   producer,
+                   *copy.fences,
+                   copy.destination.size);
+  if (written.ok()) *copy.fences = {written.value()};
   return written;
 }
 
-Result<Fence> CopyEngine::to_device(const HostSlot& slot,
-                                    Fence written,
-                                    driver::DevicePtr destination,
-                                    Stream consumer,
-                                    CopyPriority priority) {
-  if (slot.size > kCopyPart) {
-    const CopyIn copy{&slot, written, destination};
-    return to_device({&copy, 1}, consumer, priority);
-  }
+Result<Fence> CopyEngine::to_device(const CopyIn& copy, Stream consumer, CopyPriority priority) {
+  if (copy.source.size > kCopyPart) return to_device({&copy, 1}, consumer, priority);
   const driver::CurrentDevice current(*state_->device.api, state_->device.context);
-  return state_->copy(state_->one(CopyDirection::kIn, destination, slot),
+  return state_->copy(state_->one(CopyDirection::kIn, copy.destination, copy.source),
                       state_->queue(CopyDirection::kIn, priority),
                       consumer,
-                      {written},
-                      slot.size);
+                      {copy.written},
+                      copy.source.size);
 }
 
 void CopyEngine::drain_sync() {

@@ -22,16 +22,22 @@ enum class CopyPriority {
   kDemand,    // a stream or the host waits for it: a fetch on demand
 };
 
-/// One copy of a batch to the host. The HostSlot object is used during the call only. Its memory
-/// (HostSlot::data) is written until the returned fence has passed.
+/// A copy to the host. `fences`: those that must pass before the destination is overwritten. The
+/// set is used during the call only, which replaces it by the fence of the copy.
 struct CopyOut {
+  CopyOut(driver::DevicePtr from, HostBytes to, driver::FenceSet& before)
+      : source(from), destination(to), fences(&before) {}
+
+  CopyOut(driver::DevicePtr from, HostSlot& to) : CopyOut(from, to.bytes(), to.fences) {}
+
   driver::DevicePtr source;
-  HostSlot* slot;
+  HostBytes destination;
+  driver::FenceSet* fences;
 };
 
-/// One copy of a batch to the device. `written` is the fence of the copy that filled the slot.
+/// A copy to the device. `written`: the fence of the copy that filled the source.
 struct CopyIn {
-  const HostSlot* slot;
+  HostBytes source;
   driver::Fence written;
   driver::DevicePtr destination;
 };
@@ -43,8 +49,8 @@ struct CopyIn {
 /// but drain_sync() blocks the host, except after a driver error.
 ///
 /// The caller keeps source and destination valid until the fence has passed, and the source
-/// unmodified. Heap::add_fence() does this for a block that is freed earlier. HostArena::give()
-/// does it for a slot.
+/// unmodified. Heap::add_fence() does this for a block that is freed earlier, HostSlot::fences for
+/// a slot.
 ///
 /// Threads: safe. Ownership: owns the streams; borrows arguments for the call only.
 class CopyEngine {
@@ -54,17 +60,17 @@ class CopyEngine {
   CopyEngine(const CopyEngine&) = delete;
   CopyEngine& operator=(const CopyEngine&) = delete;
 
-  /// Copies slot->size bytes from the device into each slot.
+  /// Fills each destination from the device.
   /// Requires: at least one copy.
   /// Stream: after everything submitted to `producer` so far (invariant 1 in docs/invariants.md)
-  /// and after the slots' fences, which are cleared (invariant 4).
+  /// and after CopyOut::fences (invariant 4).
   /// Errors: kDriver. No copy has been started then, or the host has waited for those that were.
-  /// The slots' fences are unchanged.
+  /// The sets of fences are unchanged.
   Result<driver::Fence> to_host(std::span<const CopyOut> copies,
                                 driver::Stream producer,
                                 CopyPriority priority = CopyPriority::kPrefetch);
 
-  /// Copies slot->size bytes from each slot to the device.
+  /// Copies each source to the device.
   /// Requires: at least one copy; the destinations were allocated on `consumer` (invariant 3).
   /// Stream: after each `written` and after everything submitted to `consumer` so far. The caller
   /// makes `consumer` wait for the returned fence before it uses the data (Timeline::wait).
@@ -74,13 +80,10 @@ class CopyEngine {
                                   CopyPriority priority = CopyPriority::kPrefetch);
 
   /// As above, for one copy.
-  Result<driver::Fence> to_host(driver::DevicePtr source,
-                                HostSlot& slot,
+  Result<driver::Fence> to_host(const CopyOut& copy,
                                 driver::Stream producer,
                                 CopyPriority priority = CopyPriority::kPrefetch);
-  Result<driver::Fence> to_device(const HostSlot& slot,
-                                  driver::Fence written,
-                                  driver::DevicePtr destination,
+  Result<driver::Fence> to_device(const CopyIn& copy,
                                   driver::Stream consumer,
                                   CopyPriority priority = CopyPriority::kPrefetch);
 

@@ -220,6 +220,19 @@ struct HostArena::State {
   Bytes retry_above;
 };
 
+HostSlot& HostSlot::operator=(HostSlot&& other) noexcept {
+  if (this == &other) return *this;
+  if (arena_ != nullptr) release();
+  fences = std::move(other.fences);
+  arena_ = std::exchange(other.arena_, nullptr);
+  bytes_ = std::exchange(other.bytes_, {});
+  return *this;
+}
+
+void HostSlot::release() {
+  arena_->give(bytes_, std::move(fences));
+}
+
 HostArena::HostArena(const driver::Device& device, const PinnedOptions& options)
     : state_(std::make_unique<State>(device, options)) {}
 
@@ -247,18 +260,17 @@ Result<HostSlot> HostArena::take(Bytes size) {
   SPILLWAY_CHECK(range.has_value());
   state_->out += room;
   state_->peak = std::max(state_->peak, state_->out);
-  return HostSlot{range->at, size, std::move(range->fences)};
+  return HostSlot(*this, {range->at, size}, std::move(range->fences));
 }
 
-void HostArena::give(HostSlot slot, driver::Fence last) {
-  slot.fences.add(last);
-  const Bytes room = rounded(slot.size);
+void HostArena::give(HostBytes bytes, driver::FenceSet fences) {
+  const Bytes room = rounded(bytes.size);
   const Lock lock(state_->mutex);
   const auto& pieces = state_->pieces.all();
-  const auto after = pieces.upper_bound(slot.data);
+  const auto after = pieces.upper_bound(bytes.data);
   SPILLWAY_CHECK(after != pieces.begin());
   state_->out -= room;
-  state_->free.add(slot.data, room, std::prev(after)->first, std::move(slot.fences));
+  state_->free.add(bytes.data, room, std::prev(after)->first, std::move(fences));
 }
 
 void HostArena::end_step(std::uint64_t shape) {

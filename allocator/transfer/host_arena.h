@@ -8,19 +8,59 @@
 #include "allocator/transfer/pinned_pieces.h"
 
 #include <memory>
-#include <vector>
+#include <utility>
 
 namespace spillway {
 
-/// Pinned host memory for one storage, from HostArena::take(). It has no destructor: its owner
-/// calls HostArena::give() exactly once for it, and uses no copy of it. The bytes of a dropped slot
-/// are leaked: they stay counted in HostArenaStats::in_slots.
-struct HostSlot {
+class HostArena;
+
+/// Pinned host memory to copy from or to. Borrowed.
+struct HostBytes {
   std::byte* data = nullptr;
   Bytes size;
+};
+
+/// Pinned host memory for one storage, from HostArena::take(). The destructor returns it to the
+/// arena together with its fences. A slot may end as soon as its last copy has been submitted.
+///
+/// Threads: confined. Ownership: owns the memory; borrows the arena.
+class HostSlot {
+ public:
+  HostSlot() = default;
+  HostSlot(const HostSlot&) = delete;
+  HostSlot& operator=(const HostSlot&) = delete;
+
+  HostSlot(HostSlot&& other) noexcept
+      : fences(std::move(other.fences)),
+        arena_(std::exchange(other.arena_, nullptr)),
+        bytes_(std::exchange(other.bytes_, {})) {}
+
+  HostSlot& operator=(HostSlot&& other) noexcept;
+
+  ~HostSlot() {
+    if (arena_ != nullptr) release();
+  }
+
+  [[nodiscard]] HostBytes bytes() const { return bytes_; }
+
+  [[nodiscard]] std::byte* data() const { return bytes_.data; }
+
+  [[nodiscard]] Bytes size() const { return bytes_.size; }
+
   /// Fences that must pass before these bytes are overwritten; the next writer waits for them on
-  /// the device.
+  /// the device. The user adds the fence of each copy that reads or writes the slot.
   driver::FenceSet fences;
+
+ private:
+  friend class HostArena;
+
+  HostSlot(HostArena& arena, HostBytes bytes, driver::FenceSet before)
+      : fences(std::move(before)), arena_(&arena), bytes_(bytes) {}
+
+  void release();
+
+  HostArena* arena_ = nullptr;  // null: empty
+  HostBytes bytes_;
 };
 
 struct HostArenaStats {
@@ -64,12 +104,6 @@ class HostArena {
   /// Errors: kOutOfHostMemory at the limit or if the machine refuses; kDriver.
   Result<HostSlot> take(Bytes size);
 
-  /// Returns a slot from take() to the arena. It can be called as soon as the last copy that reads
-  /// or writes the slot has been submitted. `last`: the fence of that copy, default-constructed if
-  /// there is none. The next copy into these bytes waits for it on the device.
-  /// Stream: no wait.
-  void give(HostSlot slot, driver::Fence last);
-
   /// Ends a step, and sizes the arena for the largest peak of the recent steps. `shape`: equal for
   /// steps that save storages of the same sizes (RecentPeaks::add). If no slot is in use and the
   /// pieces are too small, several, or too large, one piece of that size replaces all pieces. The
@@ -99,6 +133,9 @@ class HostArena {
   void reset_peak();
 
  private:
+  friend class HostSlot;
+  void give(HostBytes bytes, driver::FenceSet fences);
+
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -32,7 +32,7 @@ Result<std::unique_ptr<HostMemory>> HostMemory::make(Probe& probe, HostKind kind
   if (kind == HostKind::kArena) {
     made->arena_ = std::make_unique<HostArena>(probe.device(), Bytes{});
     SPILLWAY_ASSIGN_OR_RETURN(made->slot_, made->arena_->take(size));
-    made->data_ = made->slot_.data;
+    made->data_ = made->slot_.data();
   } else if (kind == HostKind::kPinned) {
     void* data = nullptr;
     SPILLWAY_RETURN_IF_ERROR(
@@ -70,7 +70,6 @@ Status HostMemory::map() {
 
 HostMemory::~HostMemory() {
   if (data_ != nullptr) {
-    if (kind_ == HostKind::kArena) arena_->give(std::move(slot_), {});
     if (kind_ == HostKind::kPinned) probe_.extra().MemFreeHost(data_);
     if (is_registered()) probe_.api().MemHostUnregister(data_);
   }

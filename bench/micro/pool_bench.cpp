@@ -26,16 +26,10 @@ class WarmArena {
       SPILLWAY_ASSIGN_OR_RETURN(HostSlot slot, made->arena_.take(Bytes{each * 1024}));
       (each % 2 == 0 ? made->held_ : others).push_back(std::move(slot));
     }
-    for (HostSlot& slot : others)
-      made->arena_.give(std::move(slot), {});
     return made;
   }
 
-  ~WarmArena() {
-    for (HostSlot& slot : held_)
-      arena_.give(std::move(slot), {});
-  }
-
+  ~WarmArena() = default;
   WarmArena(const WarmArena&) = delete;
   WarmArena& operator=(const WarmArena&) = delete;
 
@@ -53,14 +47,12 @@ void hit(benchmark::State& state, Bytes size) {
   const auto warm = WarmArena::make();
   if (failed(state, warm.status())) return;
   HostArena& arena = warm.value()->arena();
-  if (auto first = arena.take(size); !failed(state, first.status()))
-    arena.give(std::move(first).value(), {});
+  failed(state, arena.take(size).status());
   const auto before = driver::counters().registrations;
   for (auto _ : state) {
     auto slot = arena.take(size);
     if (failed(state, slot.status())) break;
-    benchmark::DoNotOptimize(slot.value().data);
-    arena.give(std::move(slot).value(), {});
+    benchmark::DoNotOptimize(slot.value().data());
   }
   state.counters["registrations"] = static_cast<double>(driver::counters().registrations - before);
   state.SetLabel("host's time");
@@ -116,8 +108,6 @@ void footprint(benchmark::State& state) {
       if (!slot.ok()) return slot.status();
       slots.push_back(std::move(slot).value());
     }
-    for (HostSlot& slot : slots)
-      arena.give(std::move(slot), {});
     slots.clear();
     return Status();
   };

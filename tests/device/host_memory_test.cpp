@@ -140,7 +140,7 @@ class ManyShapes : public HostMemoryTest,
     std::vector<Saved> saved = forward(kTag, ratio_, shapes_[random_() % shapes_.size()]);
     Bytes in_slots;
     for (const Saved& each : saved) {
-      if (each.stash.slot.data != nullptr) in_slots += each.size.rounded_up(64_B);
+      if (each.stash.bytes().data != nullptr) in_slots += each.size.rounded_up(64_B);
     }
     backward(std::move(saved));
     return in_slots;

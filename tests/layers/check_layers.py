@@ -35,6 +35,13 @@ SEES = {
     "hooks": ("allocator/base", "allocator/driver", "allocator/lifetime"),
     "interpose": ("allocator/base", "allocator/abi", "hooks"),
     "torch_glue": (*ALLOCATOR, "hooks"),
+    # Storages know of no saved tensor, and saved tensors of no rule.
+    "torch_glue/saved_storage": (*ALLOCATOR, *(f"torch_glue/{each}" for each in ("base", "pluggable"))),
+    "torch_glue/saved_tensors": (
+        *ALLOCATOR,
+        *(f"torch_glue/{each}" for each in ("base", "saved_storage", "tags")),
+    ),
+    "torch_glue/recompute": ("torch_glue/base", "torch_glue/saved_tensors"),
     "examples": ("allocator/abi", "torch_glue"),
     "tests": (*ALLOCATOR, "hooks", "interpose", "torch_glue", "tests", "bench", "emulator/emulator.h"),
     "tests/emulator": (*ALLOCATOR, "tests", "emulator"),
@@ -57,8 +64,6 @@ TORCH = (
 
 # Folders of one part that include each other. No others may: what both need goes into a third.
 MUTUAL = {
-    # a recipe holds handles of other saved tensors, and a handle may hold a recipe
-    frozenset({"torch_glue/recompute", "torch_glue/saved_tensors"}),
     # an operator's rules and costs are registered by family
     frozenset({"emulator/operators", "emulator/operators/shapes"}),
     frozenset({"emulator/operators", "emulator/operators/bodies"}),

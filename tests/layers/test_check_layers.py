@@ -13,7 +13,9 @@ CHECK = Path(__file__).with_name("check_layers.py")
 def check(root: Path, path: str, *includes: str) -> subprocess.CompletedProcess[str]:
     """Runs the check over a tree in which the file at `path` includes the given headers."""
     for header in ("allocator/base/a.h", "allocator/driver/a.h", "allocator/heap/a.h", "allocator/plan/a.h",
-                   "emulator/emulator.h", "emulator/device/a.h", "torch_glue/a.h"):  # fmt: skip
+                   "emulator/emulator.h", "emulator/device/a.h", "torch_glue/a.h",
+                   "torch_glue/saved_storage/a.h", "torch_glue/saved_tensors/a.h",
+                   "torch_glue/recompute/a.h"):  # fmt: skip
         file = root / header
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("#pragma once\n")
@@ -34,6 +36,8 @@ def check(root: Path, path: str, *includes: str) -> subprocess.CompletedProcess[
         ("interpose/b.cpp", '"torch_glue/a.h"'),
         ("torch_glue/b.cpp", '"interpose/b.h"'),
         ("torch_glue/b.cpp", '"emulator/emulator.h"'),
+        ("torch_glue/saved_storage/b.cpp", '"torch_glue/saved_tensors/a.h"'),
+        ("torch_glue/saved_tensors/b.cpp", '"torch_glue/recompute/a.h"'),
         ("emulator/b.cpp", '"allocator/driver/a.h"'),
         ("emulator/b.cpp", "<ATen/ATen.h>"),
         ("emulator/operators/b.cpp", '"emulator/device/a.h"'),
@@ -55,6 +59,7 @@ def test_an_include_against_the_order_is_named(tmp_path: Path, path: str, includ
         ("allocator/driver/b.h", "<cuda.h>"),
         ("torch_glue/b.cpp", '"allocator/plan/a.h"'),
         ("torch_glue/b.cpp", "<torch/extension.h>"),
+        ("torch_glue/recompute/b.cpp", '"torch_glue/saved_tensors/a.h"'),
         ("emulator/operators/b.cpp", "<ATen/ATen.h>"),
         ("emulator/operators/b.cpp", '"emulator/emulator.h"'),
         ("tests/heap/b.cpp", '"emulator/emulator.h"'),

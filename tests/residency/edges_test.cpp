@@ -123,7 +123,7 @@ class EdgesTest : public ResidencyFixture, public testing::WithParamInterface<Ed
     EXPECT_TRUE(driver::Timeline::wait(main_, read_in).ok());
     EXPECT_TRUE(driver::Timeline::wait(side_, read_in).ok());
     const bool right = read(destination, main_) == value && read(destination, side_) == value;
-    residency_->drop(std::move(saved));
+    saved = {};
     free(destination);
     free(source);
     return right;
@@ -135,21 +135,21 @@ class EdgesTest : public ResidencyFixture, public testing::WithParamInterface<Ed
     const driver::DevicePtr source = allocate(kSize, main_);
     fill(source, value, main_);
     Stash saved = stash(source, main_);
-    std::byte* const place = saved.slot.data;
+    std::byte* const place = saved.bytes().data;
     const driver::DevicePtr destination = allocate(kSize, side_);
     EXPECT_TRUE(driver::Timeline::wait(side_, fetch(saved, destination, side_)).ok());
-    residency_->drop(std::move(saved));
+    saved = {};
 
     const driver::DevicePtr next = allocate(kSize, main_);
     fill(next, value + 100, main_);
     Stash other = stash(next, main_);
-    EXPECT_EQ(other.slot.data, place);
+    EXPECT_EQ(other.bytes().data, place);
     free(next);
     const driver::DevicePtr again = allocate(kSize, main_);
     EXPECT_EQ(again, next);
     read(again, main_);  // comes after the copy out of the second storage
     const bool right = read(destination, side_) == value;
-    residency_->drop(std::move(other));
+    other = {};
     for (const driver::DevicePtr at : {again, destination, source})
       free(at);
     return right;
@@ -165,7 +165,7 @@ class EdgesTest : public ResidencyFixture, public testing::WithParamInterface<Ed
     const driver::DevicePtr destination = allocate(kSize, side_);
     EXPECT_TRUE(driver::Timeline::wait(side_, fetch(saved, destination, side_)).ok());
     const int value = read(destination, side_);
-    residency_->drop(std::move(saved));
+    saved = {};
     free(destination);
     return value;
   }

@@ -66,7 +66,6 @@ class EveryFaultTest : public ResidencyFixture, public testing::WithParamInterfa
       are_fetched(outcome, saved.value(), destination);
       heap_->free(destination);
     }
-    residency_->drop(std::move(saved).value());
   }
 
   void are_fetched(Outcome& outcome, Stash& saved, driver::DevicePtr destination) {
@@ -77,7 +76,7 @@ class EveryFaultTest : public ResidencyFixture, public testing::WithParamInterfa
     note(outcome, waited);
     if (!waited.ok()) copies_->drain_sync();  // who cannot wait on the device waits on the host
     EXPECT_EQ(table_.StreamSynchronize(main_.handle()), CUDA_SUCCESS);
-    std::vector<std::byte> bytes(saved.slot.size.count());
+    std::vector<std::byte> bytes(saved.bytes().size.count());
     EXPECT_EQ(read_(bytes.data(), destination.address(), bytes.size()), CUDA_SUCCESS);
     outcome.right = outcome.right && std::all_of(bytes.begin(), bytes.end(), [](std::byte b) {
                       return b == std::byte{7};
@@ -97,13 +96,12 @@ class EveryFaultTest : public ResidencyFixture, public testing::WithParamInterfa
       note(outcome, taken.status());
       const driver::DevicePtr at = block(outcome, 4_KiB);
       if (taken.ok()) slots.push_back(std::move(taken).value());
-      if (taken.ok() && at != driver::DevicePtr{}) out.push_back({at, &slots.back()});
+      if (taken.ok() && at != driver::DevicePtr{}) out.emplace_back(at, slots.back());
     }
     if (!out.empty()) note(outcome, copies.value()->to_host(out, main_).status());
     // Blocks, slots and stages end here, so the copies must have.
     copies.value()->drain_sync();
-    for (HostSlot& slot : slots)
-      arena.give(std::move(slot), {});
+    slots.clear();
     for (const CopyOut& copy : out)
       heap_->free(copy.source);
   }

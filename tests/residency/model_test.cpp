@@ -74,7 +74,7 @@ class ModelTest : public ResidencyFixture {
   }
 
   void drop_something() {
-    residency_->drop(std::move(something().stash));
+    something().stash = {};
     held_.pop_back();
   }
 

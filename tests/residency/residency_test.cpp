@@ -28,7 +28,6 @@ TEST_F(ResidencyTest, AFreedStorageIsFetchedBitForBit) {
   ASSERT_TRUE(driver::Timeline::wait(main_, fetch(saved, destination, main_)).ok());
 
   EXPECT_EQ(read(destination, main_), 7);
-  residency_->drop(std::move(saved));
 }
 
 TEST_F(ResidencyTest, TheHostCopyCanBeFetchedTwice) {
@@ -42,7 +41,6 @@ TEST_F(ResidencyTest, TheHostCopyCanBeFetchedTwice) {
   ASSERT_TRUE(driver::Timeline::wait(main_, fetch(saved, second, main_)).ok());
 
   EXPECT_EQ(read(second, main_), 7);
-  residency_->drop(std::move(saved));
 }
 
 TEST_F(ResidencyTest, PartsOfAStorageAreFetchedTogether) {
@@ -66,8 +64,7 @@ TEST_F(ResidencyTest, PartsOfAStorageAreFetchedTogether) {
   EXPECT_EQ(residency_->stats().fetched, kSize - 4000_B);
   EXPECT_EQ(residency_->stats().fetches, 1U);
   EXPECT_EQ(offloaded_.load(), 0U);
-  for (Stash& each : saved)
-    residency_->drop(std::move(each));
+  saved.clear();
 }
 
 TEST_F(ResidencyTest, WhereOnePartFindsNoHostMemoryNoneIsStashed) {
@@ -90,7 +87,6 @@ TEST_F(ResidencyTest, AFreedSourceCarriesTheFenceOfItsCopy) {
   free(source);
 
   EXPECT_GE(heap_->stats().pending, kSize);
-  residency_->drop(std::move(saved));
 }
 
 TEST_F(ResidencyTest, AFreedDestinationCarriesTheFenceOfItsCopy) {
@@ -103,7 +99,6 @@ TEST_F(ResidencyTest, AFreedDestinationCarriesTheFenceOfItsCopy) {
   free(destination);
 
   EXPECT_GE(heap_->stats().pending, kSize);
-  residency_->drop(std::move(saved));
 }
 
 TEST_F(ResidencyTest, BytesAreOffloadedFromTheStashToTheFetch) {
@@ -113,25 +108,23 @@ TEST_F(ResidencyTest, BytesAreOffloadedFromTheStashToTheFetch) {
   fetch(saved, allocate(kSize, main_), main_);
 
   EXPECT_EQ(offloaded_.load(), 0U);
-  residency_->drop(std::move(saved));
 }
 
 TEST_F(ResidencyTest, AReleasedFetchedCopyIsOffloadedAgain) {
   Stash saved = stash(allocate(kSize, main_), main_);
   fetch(saved, allocate(kSize, main_), main_);
 
-  residency_->set_offloaded(saved, true);
-  residency_->set_offloaded(saved, true);
+  saved.set_offloaded(true);
+  saved.set_offloaded(true);
 
   EXPECT_EQ(residency_->stats().offloaded, kSize);
-  residency_->drop(std::move(saved));
 }
 
 TEST_F(ResidencyTest, ADroppedStashLeavesTheAccountingAtOnce) {
   Stash saved = stash(allocate(kSize, main_), main_);
   EXPECT_EQ(residency_->stats().on_host, kSize);
 
-  residency_->drop(std::move(saved));
+  saved = {};
 
   const ResidencyStats stats = residency_->stats();
   EXPECT_EQ(stats.on_host, 0_B);
@@ -139,16 +132,40 @@ TEST_F(ResidencyTest, ADroppedStashLeavesTheAccountingAtOnce) {
   EXPECT_EQ(stats.dropped, 1U);
 }
 
+TEST_F(ResidencyTest, AStashThatIsMovedEndsOnceAndOneThatIsReplacedEnds) {
+  Stash first = stash(allocate(kSize, main_), main_);
+  Stash moved = std::move(first);
+  EXPECT_EQ(residency_->stats().on_host, kSize);
+
+  moved = stash(allocate(kSize, main_), main_);
+
+  EXPECT_EQ(residency_->stats().on_host, kSize);
+  EXPECT_EQ(residency_->stats().dropped, 1U);
+  synchronize();
+  EXPECT_EQ(arena_->stats().in_slots, kSize.rounded_up(64_B));
+}
+
+TEST_F(ResidencyTest, WhereOneOfSeveralPartsHasNoHostMemoryNoneIsTaken) {
+  arena_ = std::make_unique<HostArena>(device_, 2_MiB);
+  make_residency();
+  const driver::DevicePtr source = allocate(3_MiB, main_);
+  const std::vector<Leaving> parts = {{source, 1_MiB}, {source + 1_MiB, 2_MiB}};
+
+  EXPECT_EQ(residency_->stash(parts, main_).status().code(), Code::kOutOfHostMemory);
+
+  EXPECT_EQ(arena_->stats().in_slots, 0_B);
+  EXPECT_EQ(residency_->stats().stashes, 0U);
+}
+
 TEST_F(ResidencyTest, ASlotThatWasNeverFetchedGoesBackWithTheCopyOut) {
   table_.EventQuery = stuck_table_.EventQuery;
   Stash saved = stash(allocate(kSize, main_), main_);
-  const driver::Fence written = saved.written;
-  residency_->drop(std::move(saved));
+  const driver::Fence written = saved.written();
+  saved = {};
 
   HostSlot slot = arena_->take(kSize).value();
 
   EXPECT_EQ(slot.fences, (driver::FenceSet{written}));
-  arena_->give(std::move(slot), {});
 }
 
 TEST_F(ResidencyTest, ASlotThatWasFetchedGoesBackWithTheLastCopyIn) {
@@ -156,12 +173,11 @@ TEST_F(ResidencyTest, ASlotThatWasFetchedGoesBackWithTheLastCopyIn) {
   Stash saved = stash(allocate(kSize, main_), main_);
   fetch(saved, allocate(kSize, main_), main_);
   const driver::Fence last = fetch(saved, allocate(kSize, main_), main_);
-  residency_->drop(std::move(saved));
+  saved = {};
 
   HostSlot slot = arena_->take(kSize).value();
 
   EXPECT_EQ(slot.fences, (driver::FenceSet{last}));
-  arena_->give(std::move(slot), {});
 }
 
 TEST_F(ResidencyTest, ASlotThatBothQueuesReadGoesBackWithTheLastCopyOfEach) {
@@ -171,12 +187,11 @@ TEST_F(ResidencyTest, ASlotThatBothQueuesReadGoesBackWithTheLastCopyOfEach) {
   const driver::Fence ahead = fetch(saved, allocate(kSize, main_), main_);
   const driver::Fence waited_for =
       residency_->fetch(saved, allocate(kSize, main_), main_, CopyPriority::kDemand).value();
-  residency_->drop(std::move(saved));
+  saved = {};
 
   HostSlot slot = arena_->take(kSize).value();
 
   EXPECT_EQ(slot.fences, (driver::FenceSet{ahead, waited_for}));
-  arena_->give(std::move(slot), {});
 }
 
 TEST_F(ResidencyTest, WithoutHostMemoryAStashIsATypedErrorAndTheAccountingIsUnchanged) {
@@ -195,8 +210,8 @@ TEST_F(ResidencyTest, ACopyOutThatFailsGivesItsSlotBackWithTheFencesItCameWith) 
   table_.EventQuery = stuck_table_.EventQuery;
   const driver::DevicePtr source = allocate(kSize, main_);
   Stash saved = stash(source, main_);
-  const driver::Fence written = saved.written;
-  residency_->drop(std::move(saved));
+  const driver::Fence written = saved.written();
+  saved = {};
   const Fault<&driver::Api::MemcpyDtoHAsync> fault(table_, 1, CUDA_ERROR_INVALID_VALUE);
 
   EXPECT_EQ(residency_->stash(source, kSize, main_).status().code(), Code::kDriver);
@@ -204,7 +219,6 @@ TEST_F(ResidencyTest, ACopyOutThatFailsGivesItsSlotBackWithTheFencesItCameWith) 
   HostSlot slot = arena_->take(kSize).value();
   EXPECT_EQ(slot.fences, (driver::FenceSet{written}));
   EXPECT_EQ(residency_->stats().on_host, 0_B);
-  arena_->give(std::move(slot), {});
 }
 
 TEST_F(ResidencyTest, ACopyInThatFailsLeavesTheStashAsItWas) {
@@ -214,10 +228,10 @@ TEST_F(ResidencyTest, ACopyInThatFailsLeavesTheStashAsItWas) {
 
   EXPECT_EQ(residency_->fetch(saved, destination, main_).status().code(), Code::kDriver);
 
-  EXPECT_TRUE(saved.offloaded);
-  EXPECT_FALSE(saved.fetched);
+  EXPECT_EQ(offloaded_.load(), kSize.count());
   EXPECT_EQ(residency_->stats().fetches, 0U);
-  residency_->drop(std::move(saved));
+  saved = {};
+  EXPECT_EQ(residency_->stats().dropped, 1U) << "it was never fetched";
 }
 
 TEST_F(ResidencyTest, ThePeakOfTheHeapRecordsTheOffloadedBytes) {
@@ -227,7 +241,6 @@ TEST_F(ResidencyTest, ThePeakOfTheHeapRecordsTheOffloadedBytes) {
   allocate(8_MiB, main_);
 
   EXPECT_EQ(heap_->stats().offloaded_at_allocated_peak, kSize);
-  residency_->drop(std::move(saved));
 }
 
 }  // namespace

@@ -172,7 +172,7 @@ TEST_F(RunLogTest, CopiesAndWaitsAreTimedByTheDevice) {
   EXPECT_EQ(driver::counters().host_syncs, syncs);
   on.device().api->StreamSynchronize(stream_.handle());
   on.copies().drain_sync();
-  on.residency().drop(std::move(stash));
+  stash = {};
   on.free(block);
   RunLog::instance().stop();
 
@@ -221,7 +221,7 @@ TEST_F(RunLogTest, ThePageShowsStallsOfTheComputingStreamByTag) {
   EXPECT_EQ(found->stalls, 1U);
   EXPECT_NEAR(static_cast<double>(found->stalled), kOut + kIn, 0.02 * (kOut + kIn));
   on.copies().drain_sync();
-  on.residency().drop(std::move(stash));
+  stash = {};
   on.free(block);
 }
 

@@ -73,7 +73,7 @@ class RuntimeTest : public testing::Test {
   void use(Saved saved) {
     DeviceRuntime& device = *runtime_->device(DeviceId{0}).value();
     runtime_->step().unpacked();
-    if (saved.stash.slot.data != nullptr) {
+    if (saved.stash.bytes().data != nullptr) {
       saved.kept = device.heap().allocate(saved.size, stream(), TagId::kUntagged).value();
       const auto fence = device.residency().fetch(saved.stash, saved.kept, stream()).value();
       EXPECT_TRUE(driver::Timeline::wait(stream(), fence).ok());
@@ -85,7 +85,7 @@ class RuntimeTest : public testing::Test {
   /// The handle dies without having been unpacked.
   void release(Saved saved) {
     DeviceRuntime& device = *runtime_->device(DeviceId{0}).value();
-    if (saved.stash.slot.data != nullptr) device.residency().drop(std::move(saved.stash));
+    saved.stash = {};
     device.heap().free(saved.kept);
     runtime_->step().handle_gone();
   }

@@ -183,7 +183,6 @@ class Worker {
       back.value = block.value;
       expect_value(back);
     }
-    device_.residency().drop(std::move(stash).value());
   }
 
   void evict_and_restore() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/saved_tensors/pending_sources.h"
+#include "torch_glue/saved_storage/pending_sources.h"
 
 #include <gtest/gtest.h>
 

@@ -27,8 +27,7 @@ class ArenaTrimTest : public HeapTest {
     for (const Bytes size : sizes)
       slots.push_back(take(size));
     while (!slots.empty()) {
-      slots.back().fences.clear();
-      arena_->give(std::move(slots.back()), passed_fence());
+      slots.back().fences = {passed_fence()};
       slots.pop_back();
     }
   }
@@ -44,7 +43,7 @@ class ArenaTrimTest : public HeapTest {
 };
 
 TEST_F(ArenaTrimTest, AnArenaThatWasNotUsedIsEmptied) {
-  arena_->give(take(1_KiB), {});
+  take(1_KiB);
   arena_->reset_peak();
 
   EXPECT_TRUE(arena_->trim());
@@ -96,7 +95,7 @@ TEST_F(ArenaTrimTest, AStepThatRepeatsNeedsNoRegistrationAndNoSpareMemory) {
 }
 
 TEST_F(ArenaTrimTest, APendingFenceBlocksTheTrim) {
-  arena_->give(take(1_KiB), stuck_fence());
+  take(1_KiB).fences.add(stuck_fence());
 
   EXPECT_FALSE(arena_->trim());
 
@@ -127,7 +126,7 @@ class SlowEvents {
 
 TEST_F(ArenaTrimTest, TheBlockingTrimWaitsForFencesAndCountsIt) {
   const SlowEvents slow(table_);
-  arena_->give(take(1_KiB), passed_fence());
+  take(1_KiB).fences.add(passed_fence());
   ASSERT_FALSE(arena_->trim());
   const std::uint64_t syncs = driver::counters().host_syncs;
 
@@ -139,7 +138,7 @@ TEST_F(ArenaTrimTest, TheBlockingTrimWaitsForFencesAndCountsIt) {
 
 TEST_F(ArenaTrimTest, AWaitThatFailsLeavesThePiecesAndTheNextOneWorks) {
   table_.EventQuery = stuck_table_.EventQuery;
-  arena_->give(take(1_KiB), passed_fence());
+  take(1_KiB).fences.add(passed_fence());
   const Fault<&driver::Api::EventSynchronize> fault(table_, 1, CUDA_ERROR_INVALID_VALUE);
 
   EXPECT_FALSE(arena_->trim_sync());
@@ -151,37 +150,34 @@ TEST_F(ArenaTrimTest, AWaitThatFailsLeavesThePiecesAndTheNextOneWorks) {
 
 TEST_F(ArenaTrimTest, TheBlockingTrimDoesNotWaitWhereASlotIsOut) {
   HostSlot out = take(1_KiB);
-  arena_->give(take(1_KiB), stuck_fence());
+  take(1_KiB).fences.add(stuck_fence());
   const std::uint64_t syncs = driver::counters().host_syncs;
 
   EXPECT_FALSE(arena_->trim_sync());
 
   EXPECT_EQ(driver::counters().host_syncs, syncs);
-  arena_->give(std::move(out), {});
 }
 
 TEST_F(ArenaTrimTest, ASlotThatIsOutKeepsItsPlaceWhileFreePiecesGo) {
   HostSlot out = take(8_MiB);
-  arena_->give(take(16_MiB), {});
+  take(16_MiB);
   arena_->reset_peak();
 
   EXPECT_TRUE(arena_->trim());
 
   EXPECT_EQ(arena_->stats().registered, 8_MiB);
-  out.data[out.size.count() - 1] = std::byte{1};
-  arena_->give(std::move(out), {});
+  out.data()[out.size().count() - 1] = std::byte{1};
 }
 
 TEST_F(ArenaTrimTest, PiecesThatThePeakNeedsStayWhileASlotIsOut) {
   HostSlot out = take(8_MiB);
-  arena_->give(take(16_MiB), {});
+  take(16_MiB);
   arena_->reset_peak();
-  arena_->give(take(12_MiB), {});
+  take(12_MiB);
 
   EXPECT_FALSE(arena_->trim());
 
   EXPECT_EQ(arena_->stats().registered, 24_MiB);
-  arena_->give(std::move(out), {});
 }
 
 TEST_F(ArenaTrimTest, AfterwardsTheArenaGrowsByLittleMoreThanTheRequest) {
@@ -192,8 +188,7 @@ TEST_F(ArenaTrimTest, AfterwardsTheArenaGrowsByLittleMoreThanTheRequest) {
   HostSlot more = take(200_KiB);
 
   EXPECT_EQ(arena_->stats().registered, 6_MiB + 200_KiB);
-  arena_->give(std::move(all), {});
-  arena_->give(std::move(more), {});
+  all = {};
 }
 
 TEST_F(ArenaTrimTest, WhereTheMachineRefusesTheNewPieceTheArenaStillServes) {

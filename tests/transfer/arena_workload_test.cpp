@@ -81,8 +81,7 @@ class ArenaWorkloadTest : public HeapTest {
       if (slot.ok()) slots.push_back(std::move(slot).value());
     }
     while (!slots.empty()) {
-      slots.back().fences.clear();
-      arena_->give(std::move(slots.back()), passed_fence());
+      slots.back().fences = {passed_fence()};
       slots.pop_back();
     }
     arena_->end_step(length);
@@ -233,7 +232,6 @@ TEST_F(ArenaWorkloadTest, SlotsThatStayOutDoNotMakeEveryStepRegister) {
   // Another order of lengths splits the pieces differently around the kept slot, so that a step may
   // need one more.
   EXPECT_LE(arena_->stats().registrations - before, kSteps / 20) << "seed " << seed_;
-  arena_->give(std::move(kept), {});
 }
 
 TEST_F(ArenaWorkloadTest, StepsOfAFewPagesAndSeveralShapesRegisterNothing) {
@@ -268,7 +266,7 @@ TEST_P(ASlotStaysOut, StepsThatRepeatRegisterNothing) {
 
     EXPECT_EQ(arena_->stats().registrations, registrations) << "length " << length;
     for (HostSlot& slot : stay)
-      arena_->give(std::move(slot), passed_fence());
+      slot.fences.add(passed_fence());
   }
 }
 

@@ -28,7 +28,7 @@ class CopyEngineTest : public HeapTest {
     for (const driver::Stream stream : {main_, copies_->out_stream(), copies_->in_stream()}) {
       table_.StreamSynchronize(stream.handle());
     }
-    arena_->give(std::move(slot_), {});
+    slot_ = {};
     arena_.reset();
     for (const driver::DevicePtr at : std::exchange(allocated_, {}))
       heap_->free(at);
@@ -63,10 +63,10 @@ class CopyEngineTest : public HeapTest {
 
 TEST_F(CopyEngineTest, WhatGoesOutIsFetched) {
   write(block_, 42);
-  const driver::Fence written = copies_->to_host(block_, slot_, main_).value();
+  const driver::Fence written = copies_->to_host({block_, slot_}, main_).value();
   const driver::DevicePtr other = allocate(kSize);
 
-  const driver::Fence fetched = copies_->to_device(slot_, written, other, main_).value();
+  const driver::Fence fetched = copies_->to_device({slot_.bytes(), written, other}, main_).value();
   ASSERT_TRUE(driver::Timeline::wait(main_, fetched).ok());
 
   EXPECT_EQ(read(other), 42);
@@ -77,12 +77,13 @@ TEST_F(CopyEngineTest, CopiesRunOnStreamsOfTheirOwn) {
   EXPECT_FALSE(copies_->out_stream() == main_);
 }
 
-TEST_F(CopyEngineTest, TheSlotsFencesAreClearedOnceTheyAreWaitedFor) {
+TEST_F(CopyEngineTest, TheSlotsFencesAreReplacedByThatOfTheCopy) {
   slot_.fences = {stuck_fence()};
 
-  ASSERT_TRUE(copies_->to_host(block_, slot_, main_).ok());
+  const auto written = copies_->to_host({block_, slot_}, main_);
 
-  EXPECT_TRUE(slot_.fences.empty());
+  ASSERT_TRUE(written.ok());
+  EXPECT_EQ(slot_.fences, (driver::FenceSet{written.value()}));
 }
 
 TEST_F(CopyEngineTest, AWaitThatAnEarlierOneImpliesIsNotAskedForAgain) {
@@ -95,18 +96,26 @@ TEST_F(CopyEngineTest, AWaitThatAnEarlierOneImpliesIsNotAskedForAgain) {
     EXPECT_TRUE(copy().ok());
     return spillway_emulator_count("cuStreamWaitEvent") - before;
   };
-  const driver::Fence first_out = copies_->to_host(block_, slot_, main_).value();
-  const driver::Fence second_out = copies_->to_host(other, second, main_).value();
+  const driver::Fence first_out = copies_->to_host({block_, slot_}, main_).value();
+  const driver::Fence second_out = copies_->to_host({other, second}, main_).value();
 
   // Each waits for its consumer, too.
-  EXPECT_EQ(waits_of([&] { return copies_->to_device(second, second_out, block_, main_); }), 2U);
-  EXPECT_EQ(waits_of([&] { return copies_->to_device(slot_, first_out, other, main_); }), 1U);
+  EXPECT_EQ(waits_of([&] {
+              return copies_->to_device({second.bytes(), second_out, block_}, main_);
+            }),
+            2U);
+  EXPECT_EQ(waits_of([&] {
+              return copies_->to_device({slot_.bytes(), first_out, other}, main_);
+            }),
+            1U);
 
-  const driver::Fence third_out = copies_->to_host(other, slot_, main_).value();
-  EXPECT_EQ(waits_of([&] { return copies_->to_device(slot_, third_out, other, main_); }), 2U);
+  const driver::Fence third_out = copies_->to_host({other, slot_}, main_).value();
+  EXPECT_EQ(waits_of([&] {
+              return copies_->to_device({slot_.bytes(), third_out, other}, main_);
+            }),
+            2U);
   ASSERT_EQ(table_.StreamSynchronize(copies_->in_stream().handle()), CUDA_SUCCESS);
   EXPECT_EQ(read(block_), 2);
-  arena_->give(std::move(second), {});
 }
 
 TEST_F(CopyEngineTest, ACopyOutThatCannotWaitForItsProducerIsAnErrorAndTheSlotStaysAsItWas) {
@@ -114,7 +123,7 @@ TEST_F(CopyEngineTest, ACopyOutThatCannotWaitForItsProducerIsAnErrorAndTheSlotSt
   slot_.fences = {before};
   const Fault<&driver::Api::StreamWaitEvent> fault(table_, 1, CUDA_ERROR_INVALID_VALUE);
 
-  EXPECT_EQ(copies_->to_host(block_, slot_, main_).status().code(), Code::kDriver);
+  EXPECT_EQ(copies_->to_host({block_, slot_}, main_).status().code(), Code::kDriver);
 
   EXPECT_EQ(slot_.fences, (driver::FenceSet{before}));
 }
@@ -124,7 +133,7 @@ TEST_F(CopyEngineTest, ACopyOutThatCannotWaitForItsSlotIsAnErrorAndTheSlotStaysA
   slot_.fences = {before};
   const Fault<&driver::Api::StreamWaitEvent> fault(stuck_table_, 1, CUDA_ERROR_INVALID_VALUE);
 
-  EXPECT_EQ(copies_->to_host(block_, slot_, main_).status().code(), Code::kDriver);
+  EXPECT_EQ(copies_->to_host({block_, slot_}, main_).status().code(), Code::kDriver);
 
   EXPECT_EQ(slot_.fences, (driver::FenceSet{before}));
 }
@@ -134,33 +143,34 @@ TEST_F(CopyEngineTest, ACopyOutThatCannotBeQueuedIsAnErrorAndTheSlotStaysAsItWas
   slot_.fences = {before};
   const Fault<&driver::Api::MemcpyDtoHAsync> fault(table_, 1, CUDA_ERROR_INVALID_VALUE);
 
-  EXPECT_EQ(copies_->to_host(block_, slot_, main_).status().code(), Code::kDriver);
+  EXPECT_EQ(copies_->to_host({block_, slot_}, main_).status().code(), Code::kDriver);
 
   EXPECT_EQ(slot_.fences, (driver::FenceSet{before}));
 }
 
 TEST_F(CopyEngineTest, ACopyThatCannotBeMarkedHasPassedWhenTheErrorIsReported) {
   write(block_, 9);
-  std::memset(slot_.data, 0, kSize.count());
+  std::memset(slot_.data(), 0, kSize.count());
   const std::uint64_t syncs = driver::counters().host_syncs;
   const std::uint64_t waits = spillway_emulator_count("cuStreamSynchronize");
   const Fault<&driver::Api::EventRecord> fault(table_, 2, CUDA_ERROR_INVALID_VALUE);
 
-  EXPECT_EQ(copies_->to_host(block_, slot_, main_).status().code(), Code::kDriver);
+  EXPECT_EQ(copies_->to_host({block_, slot_}, main_).status().code(), Code::kDriver);
 
-  EXPECT_EQ(slot_.data[kSize.count() - 1], std::byte{9});
+  EXPECT_EQ(slot_.data()[kSize.count() - 1], std::byte{9});
   EXPECT_EQ(spillway_emulator_count("cuStreamSynchronize"), waits + 1);
   EXPECT_EQ(driver::counters().host_syncs, syncs + 1);
 }
 
 TEST_F(CopyEngineTest, ACopyInThatFailsIsAnErrorAndTheNextOneWorks) {
   write(block_, 5);
-  const driver::Fence written = copies_->to_host(block_, slot_, main_).value();
+  const driver::Fence written = copies_->to_host({block_, slot_}, main_).value();
   const driver::DevicePtr other = allocate(kSize);
   const Fault<&driver::Api::MemcpyHtoDAsync> fault(table_, 1, CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(copies_->to_device(slot_, written, other, main_).status().code(), Code::kDriver);
+  EXPECT_EQ(copies_->to_device({slot_.bytes(), written, other}, main_).status().code(),
+            Code::kDriver);
 
-  const auto fetched = copies_->to_device(slot_, written, other, main_);
+  const auto fetched = copies_->to_device({slot_.bytes(), written, other}, main_);
 
   ASSERT_TRUE(fetched.ok());
   ASSERT_TRUE(driver::Timeline::wait(main_, fetched.value()).ok());
@@ -179,8 +189,9 @@ TEST_F(CopyEngineTest, AnEngineThatCannotHaveBothStreamsGivesTheFirstBack) {
 TEST_F(CopyEngineTest, EventsAreUsedAgain) {
   const auto round = [&] {
     for (int each = 0; each < 200; ++each) {
-      const driver::Fence written = copies_->to_host(block_, slot_, main_).value();
-      const driver::Fence read = copies_->to_device(slot_, written, block_, main_).value();
+      const driver::Fence written = copies_->to_host({block_, slot_}, main_).value();
+      const driver::Fence read =
+          copies_->to_device({slot_.bytes(), written, block_}, main_).value();
       ASSERT_TRUE(driver::Timeline::wait(main_, read).ok());
     }
   };
@@ -201,10 +212,11 @@ TEST_F(CopyEngineTest, ThreadsMayCopyAtTheSameTime) {
     threads.emplace_back([this, stream, block] {
       for (int round = 0; round < 100; ++round) {
         HostSlot slot = arena_->take(64_KiB).value();
-        const driver::Fence written = copies_->to_host(block, slot, stream).value();
-        const driver::Fence read = copies_->to_device(slot, written, block, stream).value();
+        const driver::Fence written = copies_->to_host({block, slot}, stream).value();
+        const driver::Fence read =
+            copies_->to_device({slot.bytes(), written, block}, stream).value();
         ASSERT_TRUE(driver::Timeline::wait(stream, read).ok());
-        arena_->give(std::move(slot), read);
+        slot.fences.add(read);
       }
     });
   }

@@ -20,8 +20,7 @@ class CopyPartsTest : public HeapTest {
 
   void TearDown() override {
     copies_->drain_sync();
-    for (HostSlot& slot : slots_)
-      arena_->give(std::move(slot), {});
+    slots_.clear();
     arena_.reset();
     for (const driver::DevicePtr at : std::exchange(allocated_, {}))
       heap_->free(at);
@@ -38,13 +37,13 @@ class CopyPartsTest : public HeapTest {
   }
 
   static void fill(const HostSlot& slot, int value) {
-    for (std::uint64_t at = 0; at < slot.size.count(); at += 1U << 10U)
-      slot.data[at] = std::byte(value + static_cast<int>(at >> 20U));
+    for (std::uint64_t at = 0; at < slot.size().count(); at += 1U << 10U)
+      slot.data()[at] = std::byte(value + static_cast<int>(at >> 20U));
   }
 
   static bool holds(const HostSlot& slot, int value) {
-    for (std::uint64_t at = 0; at < slot.size.count(); at += 1U << 10U) {
-      if (slot.data[at] != std::byte(value + static_cast<int>(at >> 20U))) return false;
+    for (std::uint64_t at = 0; at < slot.size().count(); at += 1U << 10U) {
+      if (slot.data()[at] != std::byte(value + static_cast<int>(at >> 20U))) return false;
     }
     return true;
   }
@@ -55,14 +54,14 @@ class CopyPartsTest : public HeapTest {
     std::vector<CopyIn> in;
     for (int each = 0; each < slots; ++each) {
       HostSlot& filled = slot(size, each);
-      in.push_back({&filled, {}, allocate(size)});
+      in.push_back({filled.bytes(), {}, allocate(size)});
     }
     const driver::Fence arrived = copies_->to_device(in, main_).value();
     ASSERT_TRUE(driver::Timeline::wait_sync(arrived).ok());
     std::vector<CopyOut> out;
     for (std::size_t each = 0; each < in.size(); ++each) {
       fill(slots_[each], 77);
-      out.push_back({in[each].destination, &slots_[each]});
+      out.emplace_back(in[each].destination, slots_[each]);
     }
     const driver::Fence written = copies_->to_host(out, main_).value();
     ASSERT_TRUE(driver::Timeline::wait_sync(written).ok());
@@ -91,7 +90,7 @@ TEST_F(CopyPartsTest, ManySmallCopiesAreOneCallOneMarkerAndOneWait) {
   std::vector<CopyOut> out;
   slots_.reserve(100);
   for (int each = 0; each < 100; ++each)
-    out.push_back({allocate(4_KiB), &slot(4_KiB, each)});
+    out.emplace_back(allocate(4_KiB), slot(4_KiB, each));
   const std::uint64_t batches = calls("cuMemcpyBatchAsync");
   const std::uint64_t single = calls("cuMemcpyDtoHAsync");
   const std::uint64_t marks = calls("cuEventRecord");
@@ -124,27 +123,27 @@ TEST_F(CopyPartsTest, WithADriverThatCopiesOneByOneTheyArriveToo) {
 
 TEST_F(CopyPartsTest, CopiesOfOneCallWaitForTheFencesOfAllTheirSlots) {
   slots_.reserve(2);
-  std::vector<CopyOut> out = {{allocate(4_KiB), &slot(4_KiB, 1)},
-                              {allocate(4_KiB), &slot(4_KiB, 2)}};
+  std::vector<CopyOut> out = {{allocate(4_KiB), slot(4_KiB, 1)}, {allocate(4_KiB), slot(4_KiB, 2)}};
   slots_[0].fences = {stuck_fence()};
   slots_[1].fences = {stuck_fence()};
   const std::uint64_t waits = calls("cuStreamWaitEvent");
 
-  ASSERT_TRUE(copies_->to_host(out, main_).ok());
+  const driver::Fence written = copies_->to_host(out, main_).value();
 
   EXPECT_EQ(calls("cuStreamWaitEvent"), waits + 3);
-  EXPECT_TRUE(slots_[0].fences.empty() && slots_[1].fences.empty());
+  for (const HostSlot& each : slots_)
+    EXPECT_EQ(each.fences, (driver::FenceSet{written}));
 }
 
 TEST_F(CopyPartsTest, APartThatFailsIsAnErrorAndNoPartIsUnderWay) {
   HostSlot& large = slot(kCopyPart + kCopyPart, 1);
   const driver::Fence before = stuck_fence();
   large.fences = {before};
-  const driver::DevicePtr block = allocate(large.size);
+  const driver::DevicePtr block = allocate(large.size());
   const Fault<&driver::Api::MemcpyDtoHAsync> fault(table_, 2, CUDA_ERROR_INVALID_VALUE);
   const std::uint64_t syncs = driver::counters().host_syncs;
 
-  EXPECT_EQ(copies_->to_host(block, large, main_).status().code(), Code::kDriver);
+  EXPECT_EQ(copies_->to_host({block, large}, main_).status().code(), Code::kDriver);
 
   EXPECT_EQ(driver::counters().host_syncs, syncs + 1);
   EXPECT_EQ(large.fences, (driver::FenceSet{before}));
@@ -152,8 +151,8 @@ TEST_F(CopyPartsTest, APartThatFailsIsAnErrorAndNoPartIsUnderWay) {
 
 TEST_F(CopyPartsTest, ManyCopiesThatFailAreAnErrorAndTheSlotsStayAsTheyWere) {
   slots_.reserve(2);
-  const std::vector<CopyOut> out = {{allocate(4_KiB), &slot(4_KiB, 1)},
-                                    {allocate(4_KiB), &slot(4_KiB, 2)}};
+  const std::vector<CopyOut> out = {{allocate(4_KiB), slot(4_KiB, 1)},
+                                    {allocate(4_KiB), slot(4_KiB, 2)}};
   const driver::Fence before = stuck_fence();
   slots_[1].fences = {before};
   const Fault<&driver::Api::MemcpyBatchAsync> fault(table_, 1, CUDA_ERROR_INVALID_VALUE);
@@ -178,9 +177,9 @@ TEST_F(CopyPartsTest, ACopyThatIsWaitedForPassesThoseMadeAhead) {
   ASSERT_EQ(table_.StreamSynchronize(side_.handle()), CUDA_SUCCESS);
   ASSERT_EQ(wait_value(main_.handle(), gate.address(), 1, CU_STREAM_WAIT_VALUE_EQ), CUDA_SUCCESS);
 
-  const driver::Fence ahead = copies_->to_device(early, {}, first, main_).value();
+  const driver::Fence ahead = copies_->to_device({early.bytes(), {}, first}, main_).value();
   const driver::Fence waited_for =
-      copies_->to_device(urgent, {}, second, side_, CopyPriority::kDemand).value();
+      copies_->to_device({urgent.bytes(), {}, second}, side_, CopyPriority::kDemand).value();
 
   EXPECT_TRUE(driver::Timeline::passed(waited_for));
   EXPECT_FALSE(driver::Timeline::passed(ahead));

@@ -40,24 +40,23 @@ TEST_F(HostArenaTest, SlotsDoNotOverlapAndBeginAtMultiplesOfSixtyFour) {
 
   int value = 0;
   for (const HostSlot& slot : slots)
-    std::memset(slot.data, ++value, slot.size.count());
+    std::memset(slot.data(), ++value, slot.size().count());
 
   value = 0;
-  for (HostSlot& slot : slots) {
+  for (const HostSlot& slot : slots) {
     ++value;
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(slot.data) % 64, 0U);
-    EXPECT_TRUE(std::all_of(slot.data, slot.data + slot.size.count(), [&](std::byte byte) {
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(slot.data()) % 64, 0U);
+    EXPECT_TRUE(std::all_of(slot.data(), slot.data() + slot.size().count(), [&](std::byte byte) {
       return byte == std::byte(value);
     }));
-    arena_->give(std::move(slot), {});
   }
 }
 
 TEST_F(HostArenaTest, MemoryThatIsNoLongerPinnedGoesBackToTheMachine) {
   HostSlot slot = take(1_MiB);
-  std::byte* const place = slot.data;
+  std::byte* const place = slot.data();
   ASSERT_EQ(msync(place, 4096, MS_ASYNC), 0);
-  arena_->give(std::move(slot), {});
+  slot = {};
   arena_->reset_peak();
 
   ASSERT_TRUE(arena_->trim());
@@ -69,28 +68,29 @@ TEST_F(HostArenaTest, MemoryThatIsNoLongerPinnedGoesBackToTheMachine) {
 TEST_F(HostArenaTest, ASlotThatIsReleasedWithAFenceIsHandedOutWithIt) {
   const driver::Fence fence = stuck_fence();
   HostSlot first = take(1_KiB);
-  std::byte* const place = first.data;
-  arena_->give(std::move(first), fence);
+  std::byte* const place = first.data();
+  first.fences.add(fence);
+  first = {};
 
   HostSlot second = take(1_KiB);
 
-  EXPECT_EQ(second.data, place);
+  EXPECT_EQ(second.data(), place);
   EXPECT_EQ(second.fences, (driver::FenceSet{fence}));
-  arena_->give(std::move(second), {});
 }
 
 TEST_F(HostArenaTest, FencesThatASlotStillHasAreKeptWithTheLastOne) {
   const driver::Fence old = stuck_fence();
   const driver::Fence last = stuck_fence();
   HostSlot slot = take(1_KiB);
-  arena_->give(std::move(slot), old);
+  slot.fences.add(old);
+  slot = {};
   slot = take(1_KiB);
-  arena_->give(std::move(slot), last);
+  slot.fences.add(last);
+  slot = {};
 
   slot = take(1_KiB);
 
   EXPECT_EQ(slot.fences, (driver::FenceSet{old, last}));
-  arena_->give(std::move(slot), {});
 }
 
 TEST_F(HostArenaTest, WhichSlotIsHandedOutDoesNotDependOnFences) {
@@ -104,51 +104,47 @@ TEST_F(HostArenaTest, WhichSlotIsHandedOutDoesNotDependOnFences) {
     if (random() % 3 != 0 || out.empty()) {
       out.emplace_back(take(size), fenced.take(size).value());
       if (base == nullptr) {
-        base = out.back().first.data;
-        fenced_base = out.back().second.data;
+        base = out.back().first.data();
+        fenced_base = out.back().second.data();
       }
-      ASSERT_EQ(out.back().first.data - base, out.back().second.data - fenced_base);
+      ASSERT_EQ(out.back().first.data() - base, out.back().second.data() - fenced_base);
       out.back().second.fences.clear();
     } else {
       std::swap(out.at(random() % out.size()), out.back());
-      arena_->give(std::move(out.back().first), {});
-      fenced.give(std::move(out.back().second), stuck_fence());
+      out.back().second.fences.add(stuck_fence());
       out.pop_back();
     }
     ASSERT_EQ(arena_->stats().registered, 8_MiB) << "one piece, so that offsets can be compared";
-  }
-  for (auto& [plain, with_fence] : out) {
-    arena_->give(std::move(plain), {});
-    fenced.give(std::move(with_fence), {});
   }
 }
 
 TEST_F(HostArenaTest, AFencedSlotCountsAsInUseUntilItsFenceHasPassed) {
   HostSlot slot = take(1_KiB);
-  arena_->give(std::move(slot), stuck_fence());
+  slot.fences.add(stuck_fence());
+  slot = {};
   EXPECT_EQ(arena_->stats().in_slots, 1_KiB);
 
   slot = take(1_KiB);
-  arena_->give(std::move(slot), passed_fence());
+  slot.fences.add(passed_fence());
+  slot = {};
 
   EXPECT_EQ(arena_->stats().in_slots_peak, 1_KiB) << "counted once, not for its fence and its slot";
 }
 
 TEST_F(HostArenaTest, AFenceThatHasPassedNoLongerCounts) {
-  arena_->give(take(1_KiB), passed_fence());
+  take(1_KiB).fences.add(passed_fence());
 
   EXPECT_EQ(arena_->stats().in_slots, 0_B);
 }
 
 TEST_F(HostArenaTest, ThePeakIsTheLargestSinceItWasReset) {
   HostSlot one = take(4_KiB);
-  arena_->give(take(4_KiB), {});
+  take(4_KiB);
   EXPECT_EQ(arena_->stats().in_slots_peak, 8_KiB);
 
   arena_->reset_peak();
 
   EXPECT_EQ(arena_->stats().in_slots_peak, 4_KiB);
-  arena_->give(std::move(one), {});
 }
 
 TEST_F(HostArenaTest, ManySmallSlotsShareOneRegistration) {
@@ -157,8 +153,6 @@ TEST_F(HostArenaTest, ManySmallSlotsShareOneRegistration) {
     slots.push_back(take(64_KiB));
 
   EXPECT_EQ(arena_->stats().registrations, 1U);
-  for (HostSlot& slot : slots)
-    arena_->give(std::move(slot), {});
 }
 
 TEST_F(HostArenaTest, TheLimitIsATypedErrorThatNamesItAndNothingChanges) {
@@ -173,23 +167,21 @@ TEST_F(HostArenaTest, TheLimitIsATypedErrorThatNamesItAndNothingChanges) {
   EXPECT_NE(refused.status().detail().find("SPILLWAY_PINNED_LIMIT is " + readable(1_MiB)),
             std::string::npos);
   EXPECT_EQ(arena_->stats().registered, before);
-  arena_->give(std::move(slot), {});
 }
 
 TEST_F(HostArenaTest, WhereALargePieceExceedsTheLimitExactlyTheRequestIsPinned) {
   make_arena(1_MiB);
   HostSlot first = take(960_KiB);
 
-  arena_->give(take(64_KiB), {});
+  take(64_KiB);
 
   EXPECT_EQ(arena_->stats().registered, 1_MiB);
-  arena_->give(std::move(first), {});
 }
 
 TEST_F(HostArenaTest, NoPieceTakesMoreThanAnEighthOfALimitBeyondWhatItIsFor) {
   make_arena(16_MiB);
 
-  arena_->give(take(100_KiB), {});
+  take(100_KiB);
 
   EXPECT_LE(arena_->stats().registered, 100_KiB + 2_MiB);
 }
@@ -227,15 +219,14 @@ TEST_F(HostArenaTest, AFailedRegistrationIsATypedErrorAndTheNextOneWorks) {
   EXPECT_EQ(arena_->stats().registered, 8_MiB);
   EXPECT_EQ(arena_->stats().refused, (PinnedPieces::Refusals{0, 0, 0, 1}));
   HostSlot third = take(16_MiB);
-  arena_->give(std::move(first), {});
-  arena_->give(std::move(third), {});
+  first = {};
 }
 
 TEST_F(HostArenaTest, PagesThatTheDriverDoesNotUnregisterStayMapped) {
   const Fault<&driver::Api::MemHostUnregister> fault(table_, 1, CUDA_ERROR_INVALID_VALUE);
   HostSlot slot = take(8_MiB);
-  std::byte* const at = slot.data;
-  arena_->give(std::move(slot), {});
+  std::byte* const at = slot.data();
+  slot = {};
 
   arena_.reset();
 
@@ -247,7 +238,7 @@ TEST_F(HostArenaTest, PagesThatTheDriverDoesNotUnregisterStayMapped) {
 TEST_F(HostArenaTest, RegistrationsAreCountedForTheProcess) {
   const std::uint64_t before = driver::counters().registrations;
 
-  arena_->give(take(1_KiB), {});
+  take(1_KiB);
 
   EXPECT_EQ(driver::counters().registrations, before + 1);
 }
@@ -259,8 +250,8 @@ TEST_F(HostArenaTest, ThreadsMayTakeAndGiveAtTheSameTime) {
       std::mt19937_64 random(seed);
       for (int round = 0; round < 500; ++round) {
         HostSlot slot = take(Bytes{1 + random() % 4096});
-        std::memset(slot.data, static_cast<int>(seed), slot.size.count());
-        arena_->give(std::move(slot), {});
+        std::memset(slot.data(), static_cast<int>(seed), slot.size().count());
+        slot = {};
         if (round % 50 == 0) arena_->trim();
       }
     });

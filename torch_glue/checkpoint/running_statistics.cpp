@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/checkpoint/running_statistics.h"
 
-#include "torch_glue/saved_tensors/running_statistics.h"
+#include "torch_glue/saved_storage/running_statistics.h"
 
 #include <ATen/core/grad_mode.h>
 

@@ -2,8 +2,8 @@
 #include "torch_glue/microbatches/microbatches.h"
 
 #include "torch_glue/base/streams.h"
+#include "torch_glue/saved_storage/skip.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
-#include "torch_glue/saved_tensors/skip.h"
 
 #include <algorithm>
 #include <utility>

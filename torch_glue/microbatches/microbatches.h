@@ -12,6 +12,8 @@
 
 namespace spillway {
 
+class SavedStorage;
+
 /// Micro-batches whose saved tensors wait on the host for their backward pass. Each unit is
 /// offloaded as its tensors are saved. It is fetched when its backward pass is within the horizon,
 /// counted in units.

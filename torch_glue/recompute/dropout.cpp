@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/recompute/operator_notes.h"
-#include "torch_glue/recompute/rules.h"
+#include "torch_glue/saved_tensors/operator_notes.h"
+#include "torch_glue/saved_tensors/rules.h"
 
 #include <ATen/Functions.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>

@@ -2,9 +2,9 @@
 // Matrix products: expensive compared to other recomputations, but faster than a link if their
 // inner dimension is some thousands. Only plans for a budget request them.
 #include "torch_glue/base/compat.h"
-#include "torch_glue/recompute/again.h"
-#include "torch_glue/recompute/operand_notes.h"
-#include "torch_glue/recompute/rules.h"
+#include "torch_glue/saved_tensors/again.h"
+#include "torch_glue/saved_tensors/operand_notes.h"
+#include "torch_glue/saved_tensors/rules.h"
 
 #include <ATen/Functions.h>
 #include <c10/core/SymIntArrayRef.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Views have no bytes of their own: they are between an operator and its input.
-#include "torch_glue/recompute/operand_notes.h"
-#include "torch_glue/recompute/rules.h"
+#include "torch_glue/saved_tensors/operand_notes.h"
+#include "torch_glue/saved_tensors/rules.h"
 
 #include <c10/core/SymIntArrayRef.h>
 #include <torch/csrc/autograd/generated/Functions.h>

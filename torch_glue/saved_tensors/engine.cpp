@@ -4,7 +4,7 @@
 #include "allocator/device/fork.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/base/compat.h"
-#include "torch_glue/saved_tensors/budget.h"
+#include "torch_glue/saved_storage/budget.h"
 #include "torch_glue/saved_tensors/late_writes.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/region_stack.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "torch_glue/saved_tensors/byte_ranges.h"
+#include "torch_glue/saved_storage/byte_ranges.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>

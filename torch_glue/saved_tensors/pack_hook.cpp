@@ -6,15 +6,13 @@
 #include "allocator/lifetime/memory_events.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/base/streams.h"
-#include "torch_glue/recompute/operator_notes.h"
-#include "torch_glue/recompute/recomputed_storage.h"
-#include "torch_glue/recompute/relu_mask.h"
-#include "torch_glue/recompute/results_elsewhere.h"
+#include "torch_glue/saved_storage/pending_sources.h"
+#include "torch_glue/saved_storage/skip.h"
 #include "torch_glue/saved_tensors/late_writes.h"
-#include "torch_glue/saved_tensors/pending_sources.h"
-#include "torch_glue/saved_tensors/skip.h"
+#include "torch_glue/saved_tensors/operator_notes.h"
+#include "torch_glue/saved_tensors/recomputed_storage.h"
+#include "torch_glue/saved_tensors/relu_mask.h"
 #include "torch_glue/saved_tensors/source.h"
-#include "torch_glue/saved_tensors/tensor_names.h"
 #include "torch_glue/saved_tensors/wrapped.h"
 
 #include <utility>
@@ -30,29 +28,61 @@ void record_use(const at::Tensor& tensor) {
                      driver::DevicePtr(tensor.storage().data()).address());
 }
 
-}  // namespace
+/// A tensor without elements, which needs no storage.
+at::Tensor empty_like(const Layout& layout, const at::Tensor& tensor) {
+  const c10::Storage none(c10::Storage::use_byte_size_t{},
+                          0,
+                          c10::DataPtr(nullptr, tensor.device()),
+                          /*allocator=*/nullptr,
+                          /*resizable=*/false);
+  return layout.over(none, tensor.unsafeGetTensorImpl()->version_counter());
+}
 
-/// The tensors that one wraps, each with a hook of its own.
-struct PackHook::Parts {
-  at::DimVector sizes;  // of the outer tensor
-  std::function<at::Tensor(const std::vector<at::Tensor>&)> wrap;
-  std::vector<std::unique_ptr<PackHook>> hooks;
-};
+at::Tensor restored(Kept& kept, const SavedVersion&) {
+  if (kept.storage.storage() != nullptr) kept.storage.storage()->kept_is_used();
+  record_use(kept.tensor);
+  return kept.tensor;
+}
+
+/// Of an offloaded or recomputed tensor.
+template <typename Form>
+at::Tensor restored(Form& form, const SavedVersion& version) {
+  auto [storage, begin] = form.storage.fetch(form.layout.bytes());
+  at::Tensor tensor = form.layout.over(std::move(storage), version.counter(), begin);
+  record_use(tensor);
+  return tensor;
+}
+
+at::Tensor restored(Masked& masked, const SavedVersion&) {
+  return masked.mask->get();
+}
+
+at::Tensor restored(Wrapped& wrapped, const SavedVersion&) {
+  std::vector<at::Tensor> inner;
+  for (const auto& handle : wrapped.inner)
+    inner.push_back(handle->unpack());
+  return wrapped.wrap(inner);
+}
+
+}  // namespace
 
 PackHook::PackHook(const RegionOptions* region) : region_(region) {
   Runtime::instance().step().handle_made();
 }
 
+PackHook::PackHook(SavedVersion version, SavedForm form, int chain)
+    : region_(nullptr), version_(std::move(version)), form_(std::move(form)), chain_(chain) {
+  Runtime::instance().step().handle_made();
+}
+
 PackHook::~PackHook() {
   if (deferred_) LateWrites::cancel_deferred(*this);
-  if (storage_ != nullptr) storage_->remove_hook(round_);
-  if (recomputed_ != nullptr) recomputed_->remove_hook(round_);
   // Before the handle is counted as released: if that ends the step, the host memory must be free.
-  storage_.reset();
-  recomputed_.reset();
-  mask_.reset();
+  // A kept tensor is released last: its memory is freed after the step.
+  at::Tensor kept;
+  if (auto* const form = std::get_if<Kept>(&form_)) kept = std::move(form->tensor);
+  form_.emplace<Kept>();
   note_.reset();
-  parts_.reset();
   PendingSources::instance().poll();
   if (Runtime::instance().step().handle_gone()) forget_counted();
 }
@@ -68,14 +98,14 @@ bool PackHook::defer(const at::Tensor& tensor) {
   LateWrites* const writes = LateWrites::of(tensor);
   if (writes == nullptr) return false;
   version_ = SavedVersion(tensor);
-  keep(tensor);
+  form_ = keep(tensor);
   writes->defer(*this);
   deferred_ = true;
   return true;
 }
 
 void PackHook::pack_deferred() {
-  const at::Tensor tensor = std::exchange(kept_, {});
+  const at::Tensor tensor = std::get<Kept>(std::exchange(form_, {})).tensor;
   const SavedVersion saved = version_;
   deferred_ = false;
   call_pack_hook(tensor);
@@ -87,88 +117,139 @@ void PackHook::pack(const at::Tensor& tensor) {
   version_ = SavedVersion(tensor);
   if (serves_recipes()) note_ = current_note();
   record_use(tensor);
-  if (region_ == nullptr) return keep(tensor);
-  if (move_parts(tensor)) return;
+  if (region_ == nullptr || !choose(tensor)) form_ = keep(tensor);
+}
+
+bool PackHook::choose(const at::Tensor& tensor) {
+  if (save_parts(tensor)) return true;
   auto reason = why_not_movable(tensor, region_->min_bytes);
   // Offloading it has no benefit, but it need not outlive the cache.
   const bool cached = !reason && is_in_autocast_cache(tensor);
-  if (cached && !region_->recompute) reason = SkipReason::kParameter;
+  const bool offloads = !cached && !region_->moves_nothing();
+  if (!reason && (offloads || region_->recompute)) {
+    const driver::Stream stream = stream_of(current_stream(DeviceId{tensor.device().index()}));
+    const auto not_now = capture_skip_reason(stream);
+    std::optional<Decision> decided;
+    if (region_->recompute && !not_now && leave_to_recompute(tensor, stream, decided)) return true;
+    if (offloads && !not_now) {
+      offload(tensor, stream, decided);
+      return true;
+    }
+    if (offloads) reason = not_now;
+  }
+  if (cached) reason = SkipReason::kParameter;
   if (reason) {
     count_skip(region_->tag, *reason, tensor);
-    return keep(tensor);
-  }
-  const bool stays = region_->moves_nothing();
-  if (stays && !region_->recompute) {
+  } else {
     count_staying(region_->tag, tensor);
-    return keep(tensor);
   }
-  const driver::Stream stream = stream_of(current_stream(DeviceId{tensor.device().index()}));
-  const auto not_now = capture_skip_reason(stream);
-  std::optional<Decision> decided;
-  if (region_->recompute && !not_now) {
-    if (leave_to_recompute(tensor, stream, decided)) return;
-    if (!decided) mask_ = ReluMask::of(tensor, *region_);
-    if (mask_ != nullptr) {
-      layout_.emplace(tensor);
-      return;
-    }
-  }
-  if (cached) {
-    count_skip(region_->tag, SkipReason::kParameter, tensor);
-    return keep(tensor);
-  }
-  if (stays) {
-    count_staying(region_->tag, tensor);
-    return keep(tensor);
-  }
-  if (not_now) {
-    count_skip(region_->tag, *not_now, tensor);
-    return keep(tensor);
-  }
-  if (!offload(tensor, stream, decided)) keep(tensor);
+  return false;
 }
 
-bool PackHook::move_parts(const at::Tensor& tensor) {
+bool PackHook::save_parts(const at::Tensor& tensor) {
   if (!tensor.unsafeGetTensorImpl()->key_set().has(c10::DispatchKey::Python)) return false;
   if (is_of_parameter(tensor)) return false;
-  auto wrapped = unwrapped(tensor);
-  if (!wrapped) return false;
-  parts_ = std::make_unique<Parts>(Parts{sizes_or_none(tensor), std::move(wrapped->wrap), {}});
-  for (const at::Tensor& inner : wrapped->inner) {
-    parts_->hooks.push_back(std::make_unique<PackHook>(region_));
-    parts_->hooks.back()->call_pack_hook(inner);
+  auto outer = unwrapped(tensor);
+  if (!outer) return false;
+  Wrapped wrapped{sizes_or_none(tensor), std::move(outer->wrap), {}};
+  for (const at::Tensor& inner : outer->inner) {
+    wrapped.inner.push_back(make_pooled<PackHook>(region_));
+    wrapped.inner.back()->call_pack_hook(inner);
   }
+  form_ = std::move(wrapped);
   return true;
 }
 
 bool PackHook::leave_to_recompute(const at::Tensor& tensor,
                                   driver::Stream stream,
                                   std::optional<Decision>& decided) {
-  if (tensor.numel() == 0) return false;
-  // Storages that a plan keeps or offloads are not examined again.
-  if (region_->budget && SavedStorage::knows(tensor.storage(), chain_)) return false;
-  note_operators(
-      true);  // from the first tensor on, on threads that are in the process's region only
-  recomputed_ = RecomputedStorage::of(tensor, *region_, stream, decided, chain_);
-  if (recomputed_ == nullptr) return false;
-  recomputed_->add_hook(round_);
-  layout_.emplace(tensor);
+  const auto known = region_->budget ? SavedStorage::find(tensor.storage()) : nullptr;
+  if (known != nullptr) {
+    // Storages that a plan keeps or offloads are not examined again.
+    chain_ = known->recompute_depth();
+  } else if (tensor.numel() != 0) {
+    note_operators(true);  // from the first tensor on, on threads in the process's region only
+    auto storage = RecomputedStorage::of(tensor, *region_, stream, decided, chain_);
+    if (storage != nullptr) {
+      form_ = Recomputed{Layout(tensor), StorageHandle<SharedStorage>(std::move(storage))};
+      return true;
+    }
+  }
+  auto mask = decided ? nullptr : ReluMask::of(tensor, *region_);
+  if (mask == nullptr) return false;
+  form_ = Masked{at::DimVector(tensor.sizes()), std::move(mask)};
   return true;
 }
 
+void PackHook::pack_as_decided(const at::Tensor& tensor,
+                               driver::Stream stream,
+                               const Decision& decided) {
+  version_ = SavedVersion(tensor);
+  offload(tensor, stream, decided);
+}
+
+void PackHook::offload(const at::Tensor& tensor,
+                       driver::Stream stream,
+                       const std::optional<Decision>& decided) {
+  Layout layout(tensor);
+  if (layout.bytes().empty()) {
+    form_ = Kept{empty_like(layout, tensor)};
+    return;
+  }
+  const auto device = Runtime::instance().device(DeviceId{tensor.device().index()});
+  if (!device.ok()) {
+    if (log_enabled()) log("a saved tensor is not offloaded: " + device.status().message());
+    count_skip(region_->tag, SkipReason::kNotOnDevice, tensor);
+    form_ = keep(tensor);
+    return;
+  }
+  const c10::Storage& whole = tensor.storage();
+  if (driver::SpanLog::on()) {
+    driver::SpanLog::instance().mark(device.value()->device(), stream);
+  }
+  StorageHandle handle(SavedStorage::of(whole, *device.value()));
+  SavedStorage& storage = *handle.storage();
+  if (chain_ != 0) storage.set_recompute_depth(chain_);
+  const bool leaves = storage.save({whole,
+                                    layout.bytes(),
+                                    version_.counter(),
+                                    stream,
+                                    layout.sizes(),
+                                    decided ? &*decided : nullptr},
+                                   *region_);
+  if (!leaves) {
+    form_ = keep(tensor, std::move(handle));
+    return;
+  }
+  if (storage.number() != 0) log_source(tensor, storage.number());
+  form_ = Offloaded{std::move(layout), std::move(handle)};
+}
+
+Kept PackHook::keep(const at::Tensor& tensor, StorageHandle<SavedStorage> storage) const {
+  // Never the variable itself. An output saved by its own node would form a reference cycle. An
+  // input's Python object would live as long as the graph, which costs more than another tensor.
+  const auto* const impl = tensor.unsafeGetTensorImpl();
+  if (!impl->key_set().has(c10::DispatchKey::Python)) {
+    return {at::Tensor(impl->shallow_copy_and_detach(version_.counter(), false)),
+            std::move(storage)};
+  }
+  // Itself as autograd keeps it; autograd could not save such an output of its own node either.
+  return {detached_or_itself(tensor), std::move(storage)};
+}
+
+std::shared_ptr<SavedStorage> PackHook::offloaded() const {
+  const auto* const form = std::get_if<Offloaded>(&form_);
+  return form != nullptr ? form->storage.storage() : nullptr;
+}
+
 std::shared_ptr<PackHook> PackHook::share() const {
-  if (is_wrapped()) return nullptr;
-  if (mask_ != nullptr) return mask_->share();
-  auto other = make_pooled<PackHook>(nullptr);
-  other->version_ = version_;
-  other->kept_ = kept_;
-  other->storage_ = storage_;
-  other->recomputed_ = recomputed_;
+  if (const auto* const masked = std::get_if<Masked>(&form_)) return masked->mask->share();
+  const auto* const kept = std::get_if<Kept>(&form_);
+  const bool wraps =
+      kept != nullptr ? is_wrapper(kept->tensor) : std::holds_alternative<Wrapped>(form_);
+  if (wraps) return nullptr;
+  auto other = make_pooled<PackHook>(version_, form_, chain_);
   other->note_ = note_;
-  other->layout_ = layout_;
-  other->chain_ = chain_;
-  if (storage_ != nullptr) storage_->add_hook(other->round_);
-  if (recomputed_ != nullptr) recomputed_->add_hook(other->round_);
   return other;
 }
 
@@ -178,16 +259,20 @@ std::shared_ptr<PackHook> PackHook::of_kept(const at::Tensor& tensor, std::uint3
   if (version.enabled() && version.current_version() != saved) return nullptr;
   auto hook = make_pooled<PackHook>(nullptr);
   hook->version_ = SavedVersion(tensor);
-  hook->keep(tensor);
+  hook->form_ = hook->keep(tensor);
   return hook;
 }
 
 std::optional<PackHook::Trace> PackHook::trace() const {
-  using Kept = c10::weak_intrusive_ptr<c10::TensorImpl>;
-  if (is_wrapped()) return std::nullopt;
-  if (kept_.defined()) return Trace{version_, Kept(kept_.getIntrusivePtr()), {}, {}};
-  if (storage_ == nullptr) return std::nullopt;
-  return Trace{version_, Kept(at::Tensor().getIntrusivePtr()), storage_, *layout_};
+  using Weak = c10::weak_intrusive_ptr<c10::TensorImpl>;
+  if (const auto* const kept = std::get_if<Kept>(&form_)) {
+    if (is_wrapper(kept->tensor)) return std::nullopt;
+    return Trace{version_, Weak(kept->tensor.getIntrusivePtr()), {}, {}};
+  }
+  const auto* const form = std::get_if<Offloaded>(&form_);
+  if (form == nullptr) return std::nullopt;
+  return Trace{
+      version_, Weak(at::Tensor().getIntrusivePtr()), form->storage.storage(), form->layout};
 }
 
 std::shared_ptr<PackHook> PackHook::of_trace(const Trace& trace, std::uint32_t saved) {
@@ -195,92 +280,29 @@ std::shared_ptr<PackHook> PackHook::of_trace(const Trace& trace, std::uint32_t s
   if (const at::Tensor kept(trace.kept.lock()); kept.defined()) return of_kept(kept, saved);
   auto storage = trace.offloaded.lock();
   if (storage == nullptr) return nullptr;
-  auto hook = make_pooled<PackHook>(nullptr);
-  hook->version_ = trace.version;
-  hook->layout_ = trace.layout;
-  hook->storage_ = std::move(storage);
-  hook->storage_->add_hook(hook->round_);
-  return hook;
+  StorageHandle handle(std::move(storage));
+  return make_pooled<PackHook>(trace.version, Offloaded{trace.layout, std::move(handle)});
 }
 
 std::shared_ptr<PackHook> PackHook::of_recomputed(const at::Tensor& tensor,
                                                   std::shared_ptr<RecomputedStorage> recomputed) {
-  auto hook = make_pooled<PackHook>(nullptr);
-  hook->version_ = SavedVersion(tensor);
-  hook->layout_.emplace(tensor);
-  hook->recomputed_ = std::move(recomputed);
-  hook->recomputed_->add_hook(hook->round_);
-  return hook;
-}
-
-void PackHook::pack_as_decided(const at::Tensor& tensor,
-                               driver::Stream stream,
-                               const Decision& decided) {
-  version_ = SavedVersion(tensor);
-  if (!offload(tensor, stream, decided)) keep(tensor);
-}
-
-bool PackHook::is_wrapped() const {
-  return parts_ != nullptr || (kept_.defined() && is_wrapper(kept_));
-}
-
-int PackHook::chain() const {
-  return recomputed_ != nullptr ? recomputed_->chain() : chain_;
-}
-
-bool PackHook::offload(const at::Tensor& tensor,
-                       driver::Stream stream,
-                       const std::optional<Decision>& decided) {
-  layout_.emplace(tensor);
-  if (layout_->bytes().empty()) {
-    // An empty tensor: nothing to offload, and no reason to keep its storage.
-    kept_ = layout_->over(c10::Storage(c10::Storage::use_byte_size_t{},
-                                       0,
-                                       c10::DataPtr(nullptr, tensor.device()),
-                                       /*allocator=*/nullptr,
-                                       /*resizable=*/false),
-                          version_.counter());
-    return true;
-  }
-  const auto device = Runtime::instance().device(DeviceId{tensor.device().index()});
-  if (!device.ok()) {
-    if (log_enabled()) log("a saved tensor is not offloaded: " + device.status().message());
-    count_skip(region_->tag, SkipReason::kNotOnDevice, tensor);
-    return false;
-  }
-  const c10::Storage& storage = tensor.storage();
-  if (driver::SpanLog::on()) {
-    driver::SpanLog::instance().mark(device.value()->device(), stream);
-  }
-  storage_ = SavedStorage::of(storage, *device.value());
-  if (chain_ != 0) storage_->set_recompute_depth(chain_);
-  const bool leaves = storage_->save({storage,
-                                      layout_->bytes(),
-                                      version_.counter(),
-                                      stream,
-                                      layout_->sizes(),
-                                      decided ? &*decided : nullptr},
-                                     *region_,
-                                     round_);
-  if (leaves && storage_->number() != 0) log_source(tensor, storage_->number());
-  return leaves;
-}
-
-void PackHook::keep(const at::Tensor& tensor) {
-  // Never the variable itself. An output saved by its own node would form a reference cycle. An
-  // input's Python object would live as long as the graph, which costs more than another tensor.
-  const auto* const impl = tensor.unsafeGetTensorImpl();
-  if (!impl->key_set().has(c10::DispatchKey::Python)) {
-    kept_ = at::Tensor(impl->shallow_copy_and_detach(version_.counter(), false));
-    return;
-  }
-  // Itself as autograd keeps it; autograd could not save such an output of its own node either.
-  kept_ = detached_or_itself(tensor);
+  const int chain = recomputed->chain();
+  StorageHandle<SharedStorage> handle(std::move(recomputed));
+  return make_pooled<PackHook>(
+      SavedVersion(tensor), Recomputed{Layout(tensor), std::move(handle)}, chain);
 }
 
 at::DimVector PackHook::sizes() const {
-  if (parts_ != nullptr) return parts_->sizes;
-  return kept_.defined() ? sizes_or_none(kept_) : at::DimVector(layout_->sizes());
+  const auto of = [](const auto& form) {
+    if constexpr (requires { form.tensor; }) {
+      return sizes_or_none(form.tensor);
+    } else if constexpr (requires { form.layout; }) {
+      return at::DimVector(form.layout.sizes());
+    } else {
+      return form.sizes;
+    }
+  };
+  return std::visit(of, form_);
 }
 
 at::Tensor PackHook::call_unpack_hook() {
@@ -296,27 +318,7 @@ at::Tensor PackHook::unpack() {
   PendingSources::instance().poll();
   Runtime::instance().step().unpacked();
   if (version_.changed()) version_.raise(sizes());
-  if (parts_ != nullptr) {
-    std::vector<at::Tensor> inner;
-    for (const auto& hook : parts_->hooks)
-      inner.push_back(hook->unpack());
-    return parts_->wrap(inner);
-  }
-  if (mask_ != nullptr) return mask_->get();
-  if (kept_.defined()) {
-    if (storage_ != nullptr) storage_->kept_is_used();
-    record_use(kept_);
-    return kept_;
-  }
-  if (recomputed_ != nullptr) {
-    at::Tensor tensor = layout_->over(recomputed_->get(round_), version_.counter());
-    record_use(tensor);
-    return tensor;
-  }
-  SavedStorage::OnDevice back = storage_->fetch(round_, layout_->bytes());
-  at::Tensor tensor = layout_->over(std::move(back.storage), version_.counter(), back.begin);
-  record_use(tensor);
-  return tensor;
+  return std::visit([this](auto& form) { return restored(form, version_); }, form_);
 }
 
 }  // namespace spillway

@@ -3,23 +3,57 @@
 
 #include "allocator/base/pooled.h"
 #include "torch_glue/base/compat.h"
+#include "torch_glue/saved_storage/saved_storage.h"
 #include "torch_glue/saved_tensors/layout.h"
-#include "torch_glue/saved_tensors/region_stack.h"
-#include "torch_glue/saved_tensors/saved_storage.h"
 #include "torch_glue/saved_tensors/saved_version.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <variant>
+#include <vector>
 
 namespace spillway {
 
+class PackHook;
 class RecomputedStorage;
 class ReluMask;
 struct OperatorNote;
 
-/// The saved-tensor handle that a graph keeps in place of one tensor. It contains the detached
-/// tensor; or its layout over a storage that was offloaded or is recomputed; or hooks for the
-/// tensors that it wraps.
+/// The forms of a saved tensor in a graph. The tensor itself, on the device:
+struct Kept {
+  at::Tensor tensor{};                    // undefined until it is packed
+  StorageHandle<SavedStorage> storage{};  // if that has decided to keep it
+};
+
+/// Its layout over a storage that is on the host, or may be copied there later in the step.
+struct Offloaded {
+  Layout layout;
+  StorageHandle<SavedStorage> storage;
+};
+
+/// Its layout over a storage that an operator computes again.
+struct Recomputed {
+  Layout layout;
+  StorageHandle<SharedStorage> storage;
+};
+
+/// A result of ReLU, which may become a bit per element.
+struct Masked {
+  at::DimVector sizes;
+  std::shared_ptr<ReluMask> mask;
+};
+
+/// The tensors that a tensor wraps, each with a handle of its own.
+struct Wrapped {
+  at::DimVector sizes;  // of the outer tensor
+  std::function<at::Tensor(const std::vector<at::Tensor>&)> wrap;
+  std::vector<std::shared_ptr<PackHook>> inner;
+};
+
+using SavedForm = std::variant<Kept, Offloaded, Recomputed, Masked, Wrapped>;
+
+/// The saved-tensor handle that a graph keeps in place of one tensor: its form and its version.
 ///
 /// Threads: as autograd's nodes; destroyed without the Python lock.
 class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled<PackHook> {
@@ -27,6 +61,8 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   /// `region`: the offloading region; null if nothing is offloaded. It must outlive the packing of
   /// the tensor.
   explicit PackHook(const RegionOptions* region);
+  /// A handle of a tensor that is saved already, in this form.
+  PackHook(SavedVersion version, SavedForm form, int chain = 0);
   ~PackHook() override;
   PackHook(const PackHook&) = delete;
   PackHook& operator=(const PackHook&) = delete;
@@ -35,16 +71,14 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
 
   /// Stream: usable on the current stream; no host wait. Errors: c10::Error where the tensor was
   /// changed in place since it was saved (invariant 9 in docs/invariants.md), with its name, and
-  /// those of SavedStorage::fetch.
+  /// those of SharedStorage::fetch.
   at::Tensor call_unpack_hook() override;
 
   /// As call_unpack_hook, for callers that hold locks: the error has no name.
   at::Tensor unpack();
 
-  /// The offloaded storage; null if the tensor is kept.
-  [[nodiscard]] std::shared_ptr<SavedStorage> offloaded() const {
-    return kept_.defined() ? nullptr : storage_;
-  }
+  /// The offloaded storage; null if the tensor is not offloaded.
+  [[nodiscard]] std::shared_ptr<SavedStorage> offloaded() const;
 
   /// Another handle of the same tensor, with a lifetime of its own. Null for wrappers (is_wrapper):
   /// recomputation runs below the dispatch of Python and functorch, which wrappers need.
@@ -89,25 +123,27 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   /// The note of the operator that saved it (OperatorNote); null if there is none.
   [[nodiscard]] const std::shared_ptr<const OperatorNote>& note() const { return note_; }
 
-  /// Number of tensors recomputed for it, one from another.
-  [[nodiscard]] int chain() const;
+  /// Number of tensors recomputed for it, one from another. For a tensor that a plan keeps or
+  /// offloads, the number without that decision.
+  [[nodiscard]] int chain() const { return chain_; }
 
   /// Compiled autograd unpacks immediately if there are no Python hooks to trace.
   compat::UnpackHookData retrieve_unpack_hook_data() const override { return std::nullopt; }
 
  private:
-  struct Parts;
-  /// `decided`: set to another action if a plan has chosen one.
+  bool defer(const at::Tensor& tensor);
+  /// Gives the tensor the form that the region chooses. False if it stays, which is then counted.
+  bool choose(const at::Tensor& tensor);
+  /// These return false if they leave the form as it is. `decided`: set to another action if a plan
+  /// has chosen one.
+  bool save_parts(const at::Tensor& tensor);
   bool leave_to_recompute(const at::Tensor& tensor,
                           driver::Stream stream,
                           std::optional<Decision>& decided);
-  bool offload(const at::Tensor& tensor,
+  void offload(const at::Tensor& tensor,
                driver::Stream stream,
                const std::optional<Decision>& decided);
-  bool move_parts(const at::Tensor& tensor);
-  void keep(const at::Tensor& tensor);
-  bool defer(const at::Tensor& tensor);
-  [[nodiscard]] bool is_wrapped() const;
+  [[nodiscard]] Kept keep(const at::Tensor& tensor, StorageHandle<SavedStorage> storage = {}) const;
   [[nodiscard]] at::DimVector sizes() const;
 
   /// Whether recipes may use the tensor. Requires: the tensor is not packed yet.
@@ -115,16 +151,10 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
 
   const RegionOptions* const region_;  // until the tensor is packed
   SavedVersion version_;
-  at::Tensor kept_;  // undefined if it was offloaded
-  std::shared_ptr<SavedStorage> storage_;
-  std::shared_ptr<RecomputedStorage> recomputed_;  // if it is recomputed
-  std::shared_ptr<ReluMask> mask_;                 // replaces it if it is a ReLU's result
+  SavedForm form_;
   std::shared_ptr<const OperatorNote> note_;
-  std::uint64_t round_ = 0;
-  std::optional<Layout> layout_;  // none for a kept tensor, and for one that wraps others
-  int chain_ = 0;                 // chain() without the plan's decision to keep or offload it
-  bool deferred_ = false;         // LateWrites refers to it
-  std::unique_ptr<Parts> parts_;  // of a tensor that wraps others, else null
+  int chain_ = 0;
+  bool deferred_ = false;  // LateWrites refers to it
 };
 
 }  // namespace spillway

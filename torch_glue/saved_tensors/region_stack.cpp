@@ -2,10 +2,10 @@
 #include "torch_glue/saved_tensors/region_stack.h"
 
 #include "allocator/runtime/runtime.h"
-#include "torch_glue/recompute/operator_notes.h"
-#include "torch_glue/recompute/relu_mask.h"
+#include "torch_glue/saved_storage/running_statistics.h"
 #include "torch_glue/saved_tensors/engine.h"
-#include "torch_glue/saved_tensors/running_statistics.h"
+#include "torch_glue/saved_tensors/operator_notes.h"
+#include "torch_glue/saved_tensors/relu_mask.h"
 #include "torch_glue/tags/backward_tags.h"
 
 #include <ATen/SavedTensorHooks.h>

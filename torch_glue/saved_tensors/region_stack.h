@@ -6,8 +6,8 @@
 #include "allocator/plan/ratio_chooser.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
-#include "torch_glue/saved_tensors/region_options.h"
-#include "torch_glue/saved_tensors/saved_storage.h"
+#include "torch_glue/saved_storage/region_options.h"
+#include "torch_glue/saved_storage/saved_storage.h"
 
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 

@@ -2,11 +2,26 @@
 #include "torch_glue/saved_tensors/saved_version.h"
 
 #include "torch_glue/base/compat.h"
-#include "torch_glue/saved_tensors/tensor_names.h"
 
+#include <atomic>
 #include <string>
 
 namespace spillway {
+namespace {
+
+std::atomic<std::string (*)(const c10::VariableVersion&)> finder{nullptr};
+
+}  // namespace
+
+void set_name_finder(std::string (*find)(const c10::VariableVersion& counter)) {
+  finder = find;
+}
+
+void add_name(ChangedTensorError& error) {
+  auto* const find = finder.load();
+  const std::string name = find != nullptr ? find(error.counter()) : std::string();
+  if (!name.empty()) error.add_context("the tensor is " + name);
+}
 
 SavedVersion::SavedVersion(const at::Tensor& tensor)
     : counter_(tensor.unsafeGetTensorImpl()->version_counter()) {

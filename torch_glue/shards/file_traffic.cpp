@@ -26,23 +26,12 @@ FileTraffic::FileTraffic(DeviceRuntime& device, std::shared_ptr<HostFile> file, 
       consumers_(device.device()),
       most_to_keep_(std::min(kMaxToKeep, largest + largest)) {
   const Bytes each = std::max(1_B, std::min(kBounce, largest));
-  try {
-    for (Bounce& bounce : bounces_) {
-      bounce.slot = checked(device_.arena().take(each));
-      // The host writes to it: earlier uses of the slot must be complete.
-      check(bounce.slot.fences.wait_sync());
-      bounce.slot.fences.clear();
-    }
-    thread_ = start_thread([this] { work(); });
-    TORCH_CHECK(thread_.joinable(),
-                "Spillway: offload_device: the thread that reads the file cannot start. Raise the "
-                "limit of threads (ulimit -u, or pids.max of the control group).");
-  } catch (...) {
-    for (Bounce& bounce : bounces_) {
-      if (bounce.slot.data != nullptr) device_.arena().give(std::move(bounce.slot), {});
-    }
-    throw;
-  }
+  for (HostSlot& bounce : bounces_)
+    bounce = checked(device_.arena().take(each));
+  thread_ = start_thread([this] { work(); });
+  TORCH_CHECK(thread_.joinable(),
+              "Spillway: offload_device: the thread that reads the file cannot start. Raise the "
+              "limit of threads (ulimit -u, or pids.max of the control group).");
 }
 
 FileTraffic::~FileTraffic() {
@@ -52,8 +41,6 @@ FileTraffic::~FileTraffic() {
   }
   changed_.notify_all();
   thread_.join();
-  for (Bounce& bounce : bounces_)
-    device_.arena().give(std::move(bounce.slot), bounce.read);
 }
 
 FileTraffic::Outcome FileTraffic::order(Order task) {
@@ -100,24 +87,21 @@ Result<Fence> FileTraffic::bring(const std::vector<Piece>& pieces,
   // copies are ordered after their own stream.
   const driver::Stream itself = device_.copies().in_stream(priority);
   const auto copy = [&](const Piece& piece, Bytes done, Bytes size) -> Status {
-    Bounce& bounce = bounces_.at(turn_++ % bounces_.size());
-    SPILLWAY_RETURN_IF_ERROR(Timeline::wait_sync(bounce.read));
-    bounce.read = {};
-    SPILLWAY_RETURN_IF_ERROR(file_->read(piece.home + done.count(), bounce.slot.data, size));
-    const HostSlot filled{bounce.slot.data, size, {}};
+    HostSlot& bounce = bounces_.at(turn_++ % bounces_.size());
+    // The host writes to it: earlier uses must be complete.
+    SPILLWAY_RETURN_IF_ERROR(bounce.fences.wait_sync());
+    bounce.fences.clear();
+    SPILLWAY_RETURN_IF_ERROR(file_->read(piece.home + done.count(), bounce.data(), size));
     SPILLWAY_ASSIGN_OR_RETURN(
         last,
-        device_.copies().to_device(filled,
-                                   ready,
-                                   driver::DevicePtr(piece.destination.address() + done.count()),
-                                   itself,
-                                   priority));
-    bounce.read = last;
+        device_.copies().to_device(
+            {{bounce.data(), size}, ready, piece.destination + done}, itself, priority));
+    bounce.fences.add(last);
     return {};
   };
   for (const Piece& piece : pieces) {
     for (Bytes done; done < piece.size;) {
-      const Bytes size = std::min(piece.size - done, bounces_.front().slot.size);
+      const Bytes size = std::min(piece.size - done, bounces_.front().size());
       const Status status = copy(piece, done, size);
       if (!status.ok()) {
         if (!Timeline::wait_sync(last).ok()) device_.copies().drain_sync();
@@ -137,13 +121,17 @@ HostSlot FileTraffic::slot_for(Bytes size) {
     on_the_way_ += size;
   }
   Result<HostSlot> slot = device_.arena().take(size);
-  if (!slot.ok()) give({nullptr, size, {}});
+  if (!slot.ok()) count_arrived(size);
   return checked(std::move(slot));
 }
 
 void FileTraffic::give(HostSlot slot) {
-  const Bytes size = slot.size;
-  if (slot.data != nullptr) device_.arena().give(std::move(slot), {});
+  const Bytes size = slot.size();
+  slot = {};
+  count_arrived(size);
+}
+
+void FileTraffic::count_arrived(Bytes size) {
   {
     const Lock lock(mutex_);
     on_the_way_ -= size;
@@ -158,28 +146,28 @@ FileTraffic::Outcome FileTraffic::keep(driver::DevicePtr source,
                                        Bytes size,
                                        Fence& copied) {
   HostSlot slot = slot_for(size);
-  Result<Fence> begun = device_.copies().to_host(source, slot, producer);
+  Result<Fence> begun = device_.copies().to_host({source, slot}, producer);
   if (!begun.ok()) give(std::move(slot));
   copied = checked(std::move(begun));
-  return order(Order([this, slot = std::move(slot), copied, home = std::move(home), offset] {
-    const Status status = put(slot, copied, *home, offset);
-    give(slot);
-    if (status.ok()) return Result<Fence>(Fence{});
-    const Lock lock(mutex_);
-    if (failed_.ok()) failed_ = status;
-    return Result<Fence>(status);
-  }));
+  return order(
+      Order([this, slot = std::move(slot), copied, home = std::move(home), offset]() mutable {
+        const Status status = put(slot, copied, *home, offset);
+        give(std::move(slot));
+        if (status.ok()) return Result<Fence>(Fence{});
+        const Lock lock(mutex_);
+        if (failed_.ok()) failed_ = status;
+        return Result<Fence>(status);
+      }));
 }
 
-Status FileTraffic::put(const HostSlot& slot, Fence copied, HostMemory& home, Bytes offset) {
+Status FileTraffic::put(HostSlot& slot, Fence copied, HostMemory& home, Bytes offset) {
   const Status passed = Timeline::wait_sync(copied);
-  if (!passed.ok()) {
-    device_.copies().drain_sync();
-    return passed;
-  }
+  if (!passed.ok()) device_.copies().drain_sync();
+  slot.fences.clear();
+  SPILLWAY_RETURN_IF_ERROR(passed);
   std::byte* const at = home.data() + offset.count();
-  if (file_->has(at)) return file_->write(slot.data, at, slot.size);
-  std::memcpy(at, slot.data, slot.size.count());
+  if (file_->has(at)) return file_->write(slot.data(), at, slot.size());
+  std::memcpy(at, slot.data(), slot.size().count());
   return {};
 }
 

@@ -67,25 +67,21 @@ class FileTraffic {
  private:
   using Order = std::packaged_task<Result<driver::Fence>()>;
 
-  struct Bounce {
-    HostSlot slot;
-    driver::Fence read;  // passed when the last copy out of it is complete
-  };
-
   Outcome order(Order task);
   void work();
   Result<driver::Fence> bring(const std::vector<Piece>& pieces,
                               driver::Fence ready,
                               CopyPriority priority);
-  Status put(const HostSlot& slot, driver::Fence copied, HostMemory& home, Bytes offset);
+  Status put(HostSlot& slot, driver::Fence copied, HostMemory& home, Bytes offset);
   HostSlot slot_for(Bytes size);
   void give(HostSlot slot);
+  void count_arrived(Bytes size);
 
   DeviceRuntime& device_;
   const std::shared_ptr<HostFile> file_;
   driver::Timelines consumers_;
-  const Bytes most_to_keep_;       // maximum bytes in flight, or a larger single request
-  std::array<Bounce, 4> bounces_;  // used by the thread in rotation
+  const Bytes most_to_keep_;         // maximum bytes in flight, or a larger single request
+  std::array<HostSlot, 4> bounces_;  // used by the thread in rotation
   std::size_t turn_ = 0;
   std::thread thread_;
 

@@ -3,7 +3,7 @@
 
 #include "torch_glue/base/check.h"
 #include "torch_glue/base/streams.h"
-#include "torch_glue/saved_tensors/pending_sources.h"
+#include "torch_glue/saved_storage/pending_sources.h"
 
 #include <ATen/Context.h>
 #include <ATen/TensorSubclassLikeUtils.h>
@@ -36,7 +36,7 @@ bool may_leave_by_copy(const at::Tensor& gradient) {
 
 std::shared_ptr<HostMemory> ordinary(Bytes size) {
   const auto data = std::make_shared<c10::DataPtr>(at::getCPUAllocator()->allocate(size.count()));
-  return std::make_shared<HostMemory>(static_cast<std::byte*>(data->get()), size, data);
+  return std::make_shared<HostMemory>(static_cast<std::byte*>(data->get()), data);
 }
 
 }  // namespace
@@ -134,7 +134,7 @@ std::shared_ptr<HostMemory> GradientRange::take(Bytes size) {
   if (size > size_ || taken_.exchange(true)) return nullptr;
   const std::shared_ptr<const void> until(
       at_, [range = shared_from_this()](const void*) { range->taken_ = false; });
-  return std::make_shared<HostMemory>(at_, size, until);
+  return std::make_shared<HostMemory>(at_, until);
 }
 
 compat::NodePtr HostGradients::way_to(const compat::NodePtr& accumulator,
@@ -170,9 +170,7 @@ HostGradients::Leaving HostGradients::leave(const at::Tensor& gradient, Gradient
     leaving.kept = traffic_->keep(at, producer, memory, Bytes{}, size, leaving.copied);
   } else {
     memory = HostMemory::of(device_, size);
-    HostSlot home = memory->part(Bytes{}, size);
-    leaving.copied = checked(device_.copies().to_host(at, home, producer));
-    memory->note_copy(leaving.copied);
+    leaving.copied = memory->write(device_.copies(), at, Bytes{}, size, producer);
   }
   // Earlier gradients may have been copied by now.
   PendingSources::instance().poll();

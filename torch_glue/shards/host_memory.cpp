@@ -8,59 +8,49 @@
 namespace spillway {
 
 std::shared_ptr<HostMemory> HostMemory::of(DeviceRuntime& device, Bytes size) {
-  auto memory = std::make_shared<HostMemory>(device, checked(device.arena().take(size)));
+  HostSlot slot = checked(device.arena().take(size));
   // The host writes to it: earlier uses of the slot must be complete.
-  check(memory->slot_.fences.wait_sync());
-  return memory;
-}
-
-HostMemory::~HostMemory() {
-  if (device_ == nullptr) return;
-  const Lock lock(mutex_);
-  slot_.fences.add(copies_);
-  device_->arena().give(std::move(slot_), {});
+  check(slot.fences.wait_sync());
+  slot.fences.clear();
+  return std::make_shared<HostMemory>(std::move(slot));
 }
 
 at::Tensor HostMemory::tensor(const at::Tensor& like, Bytes offset) {
   const auto options = at::TensorOptions().dtype(like.dtype()).device(at::kCPU);
   return at::from_blob(
-      slot_.data + offset.count(),
+      data_ + offset.count(),
       like.sizes(),
       like.strides(),
       [owned = shared_from_this()](void*) { static_cast<void>(owned); },
       options);
 }
 
-HostSlot HostMemory::part(Bytes offset, Bytes size) const {
-  return {slot_.data + offset.count(), size, {}};
-}
-
-HostSlot HostMemory::part_to_write(Bytes offset, Bytes size) const {
+driver::Fence HostMemory::write(CopyEngine& copies,
+                                driver::DevicePtr source,
+                                Bytes offset,
+                                Bytes size,
+                                driver::Stream producer) {
   const Lock lock(mutex_);
-  return {slot_.data + offset.count(), size, copies_};
-}
-
-void HostMemory::note_written(driver::Fence fence) {
-  const Lock lock(mutex_);
-  copies_.add(fence);
-  written_ = fence;
-}
-
-driver::Fence HostMemory::written() const {
-  const Lock lock(mutex_);
+  written_ = checked(
+      copies.to_host({source, HostBytes{data_ + offset.count(), size}, slot_.fences}, producer));
   return written_;
+}
+
+CopyIn HostMemory::read(Bytes offset, Bytes size, driver::DevicePtr destination) const {
+  const Lock lock(mutex_);
+  return {{data_ + offset.count(), size}, written_, destination};
 }
 
 void HostMemory::note_copy(driver::Fence fence) {
   const Lock lock(mutex_);
-  copies_.add(fence);
+  slot_.fences.add(fence);
 }
 
 void HostMemory::wait_for_copies() {
   driver::FenceSet copies;
   {
     const Lock lock(mutex_);
-    std::swap(copies, copies_);
+    std::swap(copies, slot_.fences);
   }
   check(copies.wait_sync());
 }

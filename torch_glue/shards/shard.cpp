@@ -32,7 +32,7 @@ Bytes Shard::size_in_file(const Member& member) {
 
 std::shared_ptr<HostMemory> Shard::host_memory(Bytes size) const {
   if (!traffic_) return HostMemory::of(device_, size);
-  return std::make_shared<HostMemory>(traffic_->file()->take(size), size, traffic_->file());
+  return std::make_shared<HostMemory>(traffic_->file()->take(size), traffic_->file());
 }
 
 std::unique_ptr<Shard> Shard::make(const std::vector<Member>& members,
@@ -113,24 +113,11 @@ Shard::Loading Shard::load(driver::DevicePtr at, driver::Stream consumer, CopyPr
   if (size_ == Bytes{}) return {};
   if (traffic_) return load_by_traffic(at, consumer, priority);
 
-  struct Part {
-    HostSlot home;
-    driver::Fence written;
-    Bytes offset;
-  };
-
-  std::vector<Part> parts;
-  if (own_) parts.push_back({own_->part(Bytes{}, own_size_), own_->written(), Bytes{}});
+  std::vector<CopyIn> copies;
+  if (own_) copies.push_back(own_->read(Bytes{}, own_size_, at));
   for (const Entry& entry : entries_) {
     if (entry.memory == own_ || entry.size == Bytes{}) continue;
-    parts.push_back(
-        {entry.memory->part(entry.host_offset, entry.size), entry.memory->written(), entry.offset});
-  }
-  std::vector<CopyIn> copies;
-  copies.reserve(parts.size());
-  for (const Part& part : parts) {
-    copies.push_back(
-        {&part.home, part.written, driver::DevicePtr(at.address() + part.offset.count())});
+    copies.push_back(entry.memory->read(entry.host_offset, entry.size, at + entry.offset));
   }
   const driver::Fence loaded = checked(device_.copies().to_device(copies, consumer, priority));
   for (const Entry& entry : entries_) {
@@ -184,9 +171,7 @@ void Shard::keep_buffers(const c10::Storage& storage, driver::Stream producer) {
     if (traffic_) {
       traffic_->keep(source, producer, entry.memory, entry.host_offset, entry.size, kept);
     } else {
-      HostSlot home = entry.memory->part_to_write(entry.host_offset, entry.size);
-      kept = checked(device_.copies().to_host(source, home, producer));
-      entry.memory->note_written(kept);
+      kept = entry.memory->write(device_.copies(), source, entry.host_offset, entry.size, producer);
     }
     check(driver::Timeline::wait(producer, kept));
   }

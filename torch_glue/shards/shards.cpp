@@ -6,10 +6,10 @@
 #include "torch_glue/base/check.h"
 #include "torch_glue/base/compat.h"
 #include "torch_glue/base/streams.h"
+#include "torch_glue/saved_storage/pending_sources.h"
 #include "torch_glue/saved_tensors/engine.h"
 #include "torch_glue/saved_tensors/layout.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
-#include "torch_glue/saved_tensors/pending_sources.h"
 #include "torch_glue/saved_tensors/saved_version.h"
 
 #include <ATen/SavedTensorHooks.h>

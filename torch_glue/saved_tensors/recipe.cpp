@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/recompute/recipe.h"
+#include "torch_glue/saved_tensors/recipe.h"
 
-#include "torch_glue/recompute/operand_notes.h"
-#include "torch_glue/recompute/results_elsewhere.h"
-#include "torch_glue/recompute/rules.h"
+#include "torch_glue/saved_storage/region_options.h"
+#include "torch_glue/saved_storage/skip.h"
+#include "torch_glue/saved_tensors/latest.h"
+#include "torch_glue/saved_tensors/operand_notes.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
-#include "torch_glue/saved_tensors/region_options.h"
-#include "torch_glue/saved_tensors/skip.h"
+#include "torch_glue/saved_tensors/rules.h"
 
 #include <c10/util/Type.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -18,6 +18,37 @@
 namespace spillway {
 
 namespace autograd = torch::autograd;
+
+namespace {
+
+/// A decomposed GELU saves its input some operators before it needs it again.
+constexpr std::size_t kMaxResults = 32;
+
+struct SavedResult {
+  std::uint32_t output;
+  PackHook::Trace trace;
+};
+
+thread_local Latest<SavedResult, kMaxResults> results;
+
+/// A handle of the result behind the edge at `version`; null if none is known or it has changed.
+Recipe::Handle result_elsewhere(const autograd::Edge& edge, std::uint32_t version) {
+  Recipe::Handle handle;
+  static_cast<void>(results.find(*edge.function, [&](const SavedResult& saved) {
+    if (saved.output == edge.input_nr) handle = PackHook::of_trace(saved.trace, version);
+    return handle != nullptr;
+  }));
+  return handle;
+}
+
+}  // namespace
+
+void note_result(const at::Tensor& tensor, const PackHook& packed) {
+  const auto& node = tensor.grad_fn();
+  auto trace = node != nullptr ? packed.trace() : std::nullopt;
+  if (!trace) return;
+  results.add(node, {static_cast<std::uint32_t>(tensor.output_nr()), std::move(*trace)});
+}
 
 std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node,
                                    std::uint32_t output,

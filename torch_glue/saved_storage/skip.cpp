@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/saved_tensors/skip.h"
+#include "torch_glue/saved_storage/skip.h"
 
 #include "allocator/base/mutex.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/base/compat.h"
-#include "torch_glue/saved_tensors/running_statistics.h"
+#include "torch_glue/saved_storage/running_statistics.h"
 
 #include <ATen/autocast_mode.h>
 #include <c10/cuda/CUDAException.h>

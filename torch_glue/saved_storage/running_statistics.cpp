@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/saved_tensors/running_statistics.h"
+#include "torch_glue/saved_storage/running_statistics.h"
 
 #include "allocator/base/mutex.h"
 

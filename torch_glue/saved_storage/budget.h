@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/runtime/runtime.h"
-#include "torch_glue/saved_tensors/region_options.h"
+#include "torch_glue/saved_storage/region_options.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAStream.h>

@@ -123,4 +123,9 @@ class Recipe : public Pooled<Recipe> {
   Function function_;
 };
 
+/// Records that this thread has packed the tensor, to be kept or offloaded. A recipe can use it
+/// even if the operator that produced it has no rule. For regions without a budget only, because a
+/// plan would not know of the dependency. Threads: each knows its own latest saves.
+void note_result(const at::Tensor& tensor, const PackHook& packed);
+
 }  // namespace spillway

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/base/mutex.h"
-#include "torch_glue/saved_tensors/region_options.h"
+#include "torch_glue/saved_storage/region_options.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/cuda/CUDAStream.h>
@@ -44,7 +44,6 @@ class ReluMask {
   /// Errors: none. After a failure the result is kept, and the next operator reports a lasting
   /// error.
   bool settle(bool at_once);
-  bool settle_or_throw(bool at_once);
   bool keep_bits() SPILLWAY_REQUIRES(mutex_);
   void keep_whole(const Decision* decided = nullptr) SPILLWAY_REQUIRES(mutex_);
 

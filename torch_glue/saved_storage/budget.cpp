@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/saved_tensors/budget.h"
+#include "torch_glue/saved_storage/budget.h"
 
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/base/streams.h"
 #include "torch_glue/pluggable/hooks.h"
-#include "torch_glue/saved_tensors/saved_storage.h"
-#include "torch_glue/saved_tensors/waiting.h"
+#include "torch_glue/saved_storage/saved_storage.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <torch/csrc/autograd/engine.h>
@@ -199,7 +198,7 @@ void on_first_use(DeviceRuntime& device, const Site& site, c10::cuda::CUDAStream
   StepRecording& recording = device.step_recording();
   if (recording.on()) recording.used(site.index, stream_of(consumer));
   for (const Site& due : Runtime::instance().step().prefetch_after(site)) {
-    if (const auto storage = waiting::take(due)) storage->prefetch(consumer);
+    if (const auto storage = SavedStorage::take_waiting(due)) storage->prefetch(consumer);
   }
 }
 

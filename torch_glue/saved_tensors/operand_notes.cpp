@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/recompute/operand_notes.h"
+#include "torch_glue/saved_tensors/operand_notes.h"
 
-#include "torch_glue/recompute/latest.h"
-#include "torch_glue/saved_tensors/skip.h"
+#include "torch_glue/saved_storage/skip.h"
+#include "torch_glue/saved_tensors/latest.h"
 
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/add_ops.h>

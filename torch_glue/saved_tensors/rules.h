@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "torch_glue/recompute/operator_notes.h"
-#include "torch_glue/recompute/recipe.h"
+#include "torch_glue/saved_tensors/operator_notes.h"
+#include "torch_glue/saved_tensors/recipe.h"
 
 #include <cstdint>
 #include <functional>

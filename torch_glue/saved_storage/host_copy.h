@@ -2,7 +2,7 @@
 #pragma once
 
 #include "allocator/device/device_runtime.h"
-#include "torch_glue/saved_tensors/byte_ranges.h"
+#include "torch_glue/saved_storage/byte_ranges.h"
 
 #include <c10/core/TensorImpl.h>
 #include <c10/util/SmallVector.h>
@@ -17,11 +17,6 @@ class HostCopy {
  public:
   HostCopy(DeviceRuntime& device, driver::DevicePtr storage, Bytes size)
       : device_(device), storage_(storage), size_(size) {}
-
-  /// Ends the host memory (invariant 4 in docs/invariants.md).
-  ~HostCopy();
-  HostCopy(const HostCopy&) = delete;
-  HostCopy& operator=(const HostCopy&) = delete;
 
   /// Begins copying the bytes of `wanted`, covered by a tensor at `version`, that are not on the
   /// host yet. Returns the number of bytes copied.
@@ -45,7 +40,7 @@ class HostCopy {
   [[nodiscard]] ByteRange extent() const;
 
   /// Whether the storage's block in our heap has fences of the copies. Requires: not empty().
-  [[nodiscard]] bool heap_knows() const { return pieces_.back().stash.in_heap; }
+  [[nodiscard]] bool heap_knows() const { return pieces_.back().stash.in_heap(); }
 
   /// The last copy out; all earlier ones have passed when it has. Requires: not empty().
   [[nodiscard]] driver::Fence last_written() const { return last_written_; }

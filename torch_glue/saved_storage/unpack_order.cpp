@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/saved_tensors/unpack_order.h"
+#include "torch_glue/saved_storage/unpack_order.h"
 
-#include "torch_glue/saved_tensors/saved_storage.h"
+#include "torch_glue/saved_storage/saved_storage.h"
 
 #include <algorithm>
 #include <unordered_map>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/saved_tensors/byte_ranges.h"
+#include "torch_glue/saved_storage/byte_ranges.h"
 
 #include <algorithm>
 

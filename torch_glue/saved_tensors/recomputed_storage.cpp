@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/recompute/recomputed_storage.h"
+#include "torch_glue/saved_tensors/recomputed_storage.h"
 
 #include "allocator/base/pooled.h"
 #include "allocator/driver/span_log.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/base/streams.h"
-#include "torch_glue/recompute/again.h"
-#include "torch_glue/recompute/operand_notes.h"
-#include "torch_glue/recompute/rules.h"
-#include "torch_glue/saved_tensors/budget.h"
-#include "torch_glue/saved_tensors/region_options.h"
-#include "torch_glue/saved_tensors/storage_table.h"
+#include "torch_glue/saved_storage/budget.h"
+#include "torch_glue/saved_storage/region_options.h"
+#include "torch_glue/saved_storage/storage_table.h"
+#include "torch_glue/saved_tensors/again.h"
+#include "torch_glue/saved_tensors/operand_notes.h"
+#include "torch_glue/saved_tensors/rules.h"
 
 #include <ATen/Functions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -20,10 +20,6 @@
 
 namespace spillway {
 namespace {
-
-std::uint64_t address_of(const void* data) {
-  return driver::DevicePtr(data).address();
-}
 
 /// Times the recomputation of a storage if its step is recorded.
 class TimedRecompute {
@@ -71,35 +67,33 @@ std::shared_ptr<RecomputedStorage> RecomputedStorage::of(const at::Tensor& tenso
   auto* const key = tensor.storage().unsafeGetStorageImpl();
   auto& table = StorageTable<RecomputedStorage>::instance();
   if (auto known = table.find(key)) {
-    const bool same = known->version_.is(SavedVersion(tensor)) && known->original();
-    return same ? std::move(known) : nullptr;
+    if (!known->version_.is(SavedVersion(tensor)) || !known->original()) return nullptr;
+    chain = known->chain();
+    return known;
   }
   const at::Tensor* const base = compat::view_base(tensor);
   const at::Tensor& whole = base != nullptr ? *base : tensor;
   if (!is_whole(whole)) return nullptr;
   auto recipe = recipe_of(whole, region);
   if (recipe == nullptr) return nullptr;
+  chain = recipe->chain() + 1;
   Site site{region.tag};
   // The tensor that is saved instead exists already.
   if (region.budget && !recipe->save_substitute()) {
     decided = decide_recomputable(whole, region, stream);
-    chain = recipe->chain() + 1;
     if (!decided || !decided->recompute) return nullptr;
     site = decided->site;
   }
   auto made = make_pooled<RecomputedStorage>(whole, std::move(recipe), site);
   table.put(key, made);
-  Runtime::instance().step().left_to_recompute(region.tag, Bytes{made->size_});
+  Runtime::instance().step().left_to_recompute(region.tag, made->size_);
   return made;
 }
 
 RecomputedStorage::RecomputedStorage(const at::Tensor& whole,
                                      std::unique_ptr<Recipe> recipe,
                                      Site site)
-    : source_(whole.storage().getWeakStorageImpl()),
-      key_(whole.storage().unsafeGetStorageImpl()),
-      data_(whole.storage().data()),
-      size_(whole.storage().nbytes()),
+    : SharedStorage(whole.storage()),
       version_(whole),
       site_(site),
       device_(whole.device()),
@@ -107,8 +101,9 @@ RecomputedStorage::RecomputedStorage(const at::Tensor& whole,
       strides_(whole.strides()),
       dtype_(whole.dtype()),
       recipe_(std::move(recipe)) {
-  if (site_.watched)
-    runtime().curve().watch(site_.step, address_of(data_), site_.index, Bytes{size_});
+  if (site_.watched) {
+    runtime().curve().watch(site_.step, address_of(whole.storage()), site_.index, size_);
+  }
 }
 
 RecomputedStorage::~RecomputedStorage() {
@@ -122,58 +117,31 @@ DeviceRuntime& RecomputedStorage::runtime() const {
   return *made;
 }
 
-void RecomputedStorage::add_hook(std::uint64_t& round) {
-  const LightLock lock(mutex_);
-  ++hooks_;
-  round = round_;
-}
-
-void RecomputedStorage::remove_hook(std::uint64_t round) {
-  const LightLock lock(mutex_);
-  --hooks_;
-  if (round != round_) release_waiter();
-}
-
-void RecomputedStorage::release_waiter() {
-  if (--waiting_ <= 0) held_ = c10::Storage();
-}
-
-c10::Storage RecomputedStorage::original() const {
-  auto alive = source_.lock();
-  const bool same = alive && alive->data() == data_ && alive->nbytes() == size_;
-  return same ? c10::Storage(std::move(alive)) : c10::Storage();
-}
-
-c10::Storage RecomputedStorage::get(std::uint64_t& round) {
-  if (!site_.watched) return get_storage(round);
+SharedStorage::OnDevice RecomputedStorage::fetch(std::uint64_t& round, const ByteRange&) {
+  if (!site_.watched) return {get_storage(round), Bytes{}};
   report_misses_after_backward();
   const bool first = !used_.exchange(true);
   c10::Storage storage = get_storage(round);
   on_access(runtime(), site_);
   if (first) on_first_use(runtime(), site_, c10::cuda::getCurrentCUDAStream(device_.index()));
-  return storage;
+  return {std::move(storage), Bytes{}};
 }
 
 c10::Storage RecomputedStorage::get_storage(std::uint64_t& round) {
-  if (auto alive = original()) return alive;
+  if (auto alive = original()) return c10::Storage(std::move(alive));
   const auto stream = c10::cuda::getCurrentCUDAStream(device_.index());
   const LightLock lock(mutex_);
   if (!held_ || stream_ != stream) {
     // A result computed on another stream is kept for later uses there.
     const bool elsewhere = static_cast<bool>(held_);
     c10::Storage made = remake();
-    Runtime::instance().step().recomputed(site_.tag, Bytes{size_});
+    Runtime::instance().step().recomputed(site_.tag, size_);
     if (elsewhere) return made;
-    held_ = std::move(made);
+    hold(std::move(made));
     stream_ = stream;
-    waiting_ = hooks_;
-    ++round_;
   }
   c10::Storage made = held_;
-  if (round != round_) {
-    round = round_;
-    release_waiter();
-  }
+  has_seen(round);
   return made;
 }
 
@@ -219,7 +187,7 @@ c10::Storage RecomputedStorage::remake() {
     AllocationCurve& curve = runtime().curve();
     curve.present(site_.step, site_.index);
     curve.computed(site_.step, site_.index, since);
-    curve.watch(site_.step, address_of(made.storage().data()), site_.index, Bytes{size_});
+    curve.watch(site_.step, address_of(made.storage()), site_.index, size_);
   }
   return made.storage();
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/saved_tensors/saved_storage.h"
+#include "torch_glue/saved_storage/saved_storage.h"
 
 #include "allocator/base/log.h"
 #include "allocator/base/pooled.h"
@@ -9,23 +9,87 @@
 #include "torch_glue/base/check.h"
 #include "torch_glue/base/compat.h"
 #include "torch_glue/base/streams.h"
-#include "torch_glue/saved_tensors/budget.h"
-#include "torch_glue/saved_tensors/pending_sources.h"
-#include "torch_glue/saved_tensors/running_statistics.h"
-#include "torch_glue/saved_tensors/skip.h"
-#include "torch_glue/saved_tensors/storage_references.h"
-#include "torch_glue/saved_tensors/storage_table.h"
-#include "torch_glue/saved_tensors/unpack_order.h"
-#include "torch_glue/saved_tensors/waiting.h"
+#include "torch_glue/saved_storage/budget.h"
+#include "torch_glue/saved_storage/pending_sources.h"
+#include "torch_glue/saved_storage/running_statistics.h"
+#include "torch_glue/saved_storage/skip.h"
+#include "torch_glue/saved_storage/storage_table.h"
+#include "torch_glue/saved_storage/unpack_order.h"
 
 #include <ATen/SequenceNumber.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include <map>
 #include <mutex>
+#include <unordered_map>
 #include <utility>
 
 namespace spillway {
+namespace {
+
+/// The storages of a tag's running step that wait, by device and index.
+struct OfTag {
+  std::uint64_t step = 0;
+  std::map<std::pair<DeviceId, std::size_t>, std::weak_ptr<SavedStorage>> storages{};
+};
+
+struct WaitingStorages {
+  LightMutex mutex;
+  std::unordered_map<TagId, OfTag> tags SPILLWAY_GUARDED_BY(mutex);
+
+  /// Never destroyed.
+  static WaitingStorages& instance() {
+    static auto* const all = new WaitingStorages;
+    return *all;
+  }
+};
+
+/// DeviceRuntime::Reclaimer: per tag, the storages are offloaded in the order of their saves,
+/// because backward passes usually use the first one last.
+Bytes reclaim_on(DeviceRuntime& device, Bytes wanted) {
+  std::vector<std::shared_ptr<SavedStorage>> found;
+  {
+    WaitingStorages& waiting = WaitingStorages::instance();
+    const LightLock lock(waiting.mutex);
+    for (const auto& [id, tag] : waiting.tags) {
+      for (const auto& [place, known] : tag.storages) {
+        if (place.first != device.device().id) continue;
+        if (auto storage = known.lock()) found.push_back(std::move(storage));
+      }
+    }
+  }
+  Bytes freed;
+  for (const auto& storage : found) {
+    if (freed >= wanted) break;
+    freed += storage->reclaim();
+  }
+  return freed;
+}
+
+}  // namespace
+
+void SavedStorage::wait_at_site() {
+  static std::once_flag once;
+  std::call_once(once, [] { DeviceRuntime::set_reclaimer(&reclaim_on); });
+  WaitingStorages& waiting = WaitingStorages::instance();
+  const LightLock lock(waiting.mutex);
+  OfTag& tag = waiting.tags[site_.tag];
+  if (std::exchange(tag.step, site_.step) != site_.step) tag.storages.clear();
+  tag.storages[{site_.device, site_.index}] = weak_from_this();
+}
+
+std::shared_ptr<SavedStorage> SavedStorage::take_waiting(const Site& site) {
+  WaitingStorages& waiting = WaitingStorages::instance();
+  const LightLock lock(waiting.mutex);
+  OfTag& tag = waiting.tags[site.tag];
+  const auto found = tag.storages.find({site.device, site.index});
+  if (tag.step != site.step || found == tag.storages.end()) return nullptr;
+  auto storage = found->second.lock();
+  tag.storages.erase(found);
+  return storage;
+}
+
 std::shared_ptr<SavedStorage> SavedStorage::of(const c10::Storage& storage, DeviceRuntime& device) {
   // A storage with new memory is a different one: the host copy has its former contents.
   return StorageTable<SavedStorage>::instance().find_or_make(
@@ -34,31 +98,22 @@ std::shared_ptr<SavedStorage> SavedStorage::of(const c10::Storage& storage, Devi
       [&] { return make_pooled<SavedStorage>(storage, device); });
 }
 
-bool SavedStorage::knows(const c10::Storage& storage, int& chain) {
-  const auto known = StorageTable<SavedStorage>::instance().find(storage.unsafeGetStorageImpl());
-  if (known == nullptr || !known->is_of(*storage.unsafeGetStorageImpl())) return false;
-  chain = known->chain_;
-  return true;
+std::shared_ptr<SavedStorage> SavedStorage::find(const c10::Storage& storage) {
+  auto known = StorageTable<SavedStorage>::instance().find(storage.unsafeGetStorageImpl());
+  return known != nullptr && known->is_of(*storage.unsafeGetStorageImpl()) ? known : nullptr;
 }
 
 SavedStorage::SavedStorage(const c10::Storage& storage, DeviceRuntime& device)
-    : device_(device),
-      source_(storage.getWeakStorageImpl()),
-      key_(storage.unsafeGetStorageImpl()),
-      data_(storage.data()),
-      size_(storage.nbytes()),
+    : SharedStorage(storage),
+      device_(device),
       number_(RunLog::on() ? RunLog::instance().number_storage() : 0),
       copy_(device, driver::DevicePtr(storage.data()), size_) {}
-
-bool SavedStorage::is_of(const c10::StorageImpl& storage) const {
-  return storage.data() == data_ && storage.nbytes() == size_.count();
-}
 
 SavedStorage::~SavedStorage() {
   // No other reference exists, so no lock is needed.
   StorageTable<SavedStorage>::instance().forget(key_);
   if (order_ != nullptr) order_->gone(this);
-  order_free_after_copy();
+  before_release();
   if (copy_.empty()) return;
   if (number_ != 0) RunLog::instance().ended(number_);
   if (site_.watched) device_.curve().present(site_.step, site_.index);
@@ -68,13 +123,11 @@ SavedStorage::~SavedStorage() {
   if (alive && referenced_elsewhere(alive)) static_cast<void>(copy_.make_producers_wait());
 }
 
-bool SavedStorage::save(const Saved& saved, const RegionOptions& region, std::uint64_t& round) {
+bool SavedStorage::save(const Saved& saved, const RegionOptions& region) {
   Decision decision;
   bool leaves = false;
   {
     const LightLock lock(mutex_);
-    ++hooks_;
-    round = round_;
     if (!std::exchange(decided_, true)) {
       leaves = save_first(saved, region, decision);
     } else if (waiting_ != nullptr) {
@@ -85,7 +138,7 @@ bool SavedStorage::save(const Saved& saved, const RegionOptions& region, std::ui
     }
   }
   for (const Site& due : decision.due) {
-    if (const auto storage = waiting::take(due)) {
+    if (const auto storage = take_waiting(due)) {
       storage->leave();
     } else {
       Runtime::instance().step().on_event(StorageEvent::kEndedBeforeOffload, due);
@@ -109,7 +162,7 @@ bool SavedStorage::save_first(const Saved& saved, const RegionOptions& region, D
   if (decision.waits) {
     waiting_ = std::make_unique<Waiting>(
         Waiting{saved.storage, region, saved.stream, {{saved.bytes, saved.version}}});
-    waiting::add(site_, weak_from_this());
+    wait_at_site();
     return true;
   }
   if (!decision.offload) return false;
@@ -130,7 +183,7 @@ void SavedStorage::has_left(const RegionOptions& region, Bytes copied) {
     order_->offloaded(site_, *this, on_device_again().size(), region.prefetch_headroom);
   }
   Runtime::instance().step().offloaded(site_, size_, copied);
-  if (site_.watched) waiting::add(site_, weak_from_this());
+  if (site_.watched) wait_at_site();
   if (number_ == 0) return;
   const driver::DevicePtr block(data_);
   RunLog::instance().offloaded({number_,
@@ -149,7 +202,7 @@ void SavedStorage::leave() {
 }
 
 bool SavedStorage::leave(std::unique_ptr<Waiting>& left) {
-  if (waiting_ == nullptr || used_ || hooks_ == 0 ||
+  if (waiting_ == nullptr || used_ || handles_ == 0 ||
       !is_of(*waiting_->storage.unsafeGetStorageImpl()) || capture_skip_reason(waiting_->stream)) {
     return false;
   }
@@ -178,20 +231,26 @@ Bytes SavedStorage::reclaim() {
   if (!mutex_.try_lock()) return {};
   const std::unique_lock<LightMutex> lock(mutex_, std::adopt_lock);
   if (refused_) return {};
-  if (waiting_ == nullptr) return drop_arrival();
+  if (waiting_ == nullptr) return drop_unused();
   const auto alive = original();
   constexpr std::size_t kOwn = 2;  // the waiting entry, and `alive`
   if (!alive || compat::holders(alive, *alive) > kOwn) return {};
   return leave(left) && left != nullptr ? size_ : Bytes{};
 }
 
-Bytes SavedStorage::drop_arrival() {
+Bytes SavedStorage::drop_unused() {
   if (!arrival_ || arrival_->used || order_ != nullptr || !arrived()) return {};
   const Bytes bytes = arrival_->bytes.size();
-  copy_.set_offloaded(true);
-  order_free_after_copy();
-  arrival_.reset();
+  drop_arrival();
   return bytes;
+}
+
+void SavedStorage::drop_arrival() {
+  if (!arrival_) return;
+  copy_.set_offloaded(true);
+  before_release();
+  arrival_.reset();
+  held_ = c10::Storage();
 }
 
 bool SavedStorage::save_again(const Saved& saved, const RegionOptions& region) {
@@ -228,25 +287,7 @@ std::optional<Bytes> SavedStorage::copy_out(const Saved& saved, const RegionOpti
   return copied.value();
 }
 
-void SavedStorage::add_hook(std::uint64_t& round) {
-  const LightLock lock(mutex_);
-  ++hooks_;
-  round = round_;
-}
-
-void SavedStorage::remove_hook(std::uint64_t round) {
-  const LightLock lock(mutex_);
-  --hooks_;
-  if (round != round_) release_waiter();
-}
-
-void SavedStorage::release_waiter() {
-  if (!arrival_ || --arrival_->waiting > 0) return;
-  order_free_after_copy();
-  arrival_->held = c10::Storage();
-}
-
-void SavedStorage::order_free_after_copy() {
+void SavedStorage::before_release() {
   // Memory that is freed before its first use is still being written to.
   if (!arrival_ || arrival_->waited) return;
   static_cast<void>(driver::Timeline::wait(stream_of(arrival_->stream), arrival_->fence));

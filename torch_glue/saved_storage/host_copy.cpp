@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/saved_tensors/host_copy.h"
+#include "torch_glue/saved_storage/host_copy.h"
 
 #include "torch_glue/base/compat.h"
 
@@ -11,11 +11,6 @@ namespace spillway {
 bool HostCopy::Piece::is_of(const c10::VariableVersion& other) const {
   return compat::counter_identity(version) == compat::counter_identity(other) && other.enabled() &&
          other.current_version() == version_number;
-}
-
-HostCopy::~HostCopy() {
-  for (Piece& piece : pieces_)
-    device_.residency().drop(std::move(piece.stash));
 }
 
 Result<Bytes> HostCopy::take(const ByteRange& wanted,
@@ -43,12 +38,7 @@ Result<Bytes> HostCopy::take(const ByteRange& wanted,
   for (const ByteRange& bytes : missing)
     leaving.push_back({storage_ + bytes.begin, bytes.size()});
   SPILLWAY_ASSIGN_OR_RETURN(std::vector<Stash> taken, device_.residency().stash(leaving, producer));
-  const auto kept = std::remove_if(pieces_.begin(), pieces_.end(), [&](Piece& piece) {
-    if (!is_stale(piece)) return false;
-    device_.residency().drop(std::move(piece.stash));
-    return true;
-  });
-  pieces_.erase(kept, pieces_.end());
+  pieces_.erase(std::remove_if(pieces_.begin(), pieces_.end(), is_stale), pieces_.end());
   Bytes copied;
   for (std::size_t each = 0; each < missing.size(); ++each) {
     copied += missing[each].size();
@@ -74,7 +64,7 @@ void HostCopy::hold(const ByteRange& bytes,
                     Stash taken,
                     const c10::VariableVersion& version,
                     driver::Stream producer) {
-  last_written_ = taken.written;
+  last_written_ = taken.written();
   const std::uint32_t number = version.enabled() ? version.current_version() : 0;
   pieces_.push_back({bytes, std::move(taken), version, number, producer.handle()});
 }
@@ -107,13 +97,13 @@ Result<driver::Fence> HostCopy::fetch(driver::DevicePtr destination,
 
 void HostCopy::set_offloaded(bool offloaded) {
   for (Piece& piece : pieces_)
-    device_.residency().set_offloaded(piece.stash, offloaded);
+    piece.stash.set_offloaded(offloaded);
 }
 
 Status HostCopy::make_producers_wait() const {
   for (const Piece& piece : pieces_) {
     SPILLWAY_RETURN_IF_ERROR(driver::Timeline::wait(
-        driver::Stream(piece.producer, device_.device().id), piece.stash.written));
+        driver::Stream(piece.producer, device_.device().id), piece.stash.written()));
   }
   return {};
 }

@@ -8,15 +8,13 @@
 #include "torch_glue/base/check.h"
 #include "torch_glue/base/compat.h"
 #include "torch_glue/base/streams.h"
-#include "torch_glue/saved_tensors/budget.h"
-#include "torch_glue/saved_tensors/pending_sources.h"
-#include "torch_glue/saved_tensors/running_statistics.h"
-#include "torch_glue/saved_tensors/saved_storage.h"
-#include "torch_glue/saved_tensors/skip.h"
-#include "torch_glue/saved_tensors/storage_references.h"
-#include "torch_glue/saved_tensors/storage_table.h"
-#include "torch_glue/saved_tensors/unpack_order.h"
-#include "torch_glue/saved_tensors/waiting.h"
+#include "torch_glue/saved_storage/budget.h"
+#include "torch_glue/saved_storage/pending_sources.h"
+#include "torch_glue/saved_storage/running_statistics.h"
+#include "torch_glue/saved_storage/saved_storage.h"
+#include "torch_glue/saved_storage/skip.h"
+#include "torch_glue/saved_storage/storage_table.h"
+#include "torch_glue/saved_storage/unpack_order.h"
 
 #include <ATen/SequenceNumber.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -39,68 +37,69 @@ ByteRange SavedStorage::on_device_again() const {
   return {saved.begin.rounded_down(kAlignment), saved.end};
 }
 
-SavedStorage::OnDevice SavedStorage::fetch(std::uint64_t& round, const ByteRange& bytes) {
-  std::optional<Site> news;
+SharedStorage::OnDevice SavedStorage::fetch(std::uint64_t& round, const ByteRange& bytes) {
   const auto consumer = current_stream(device_.device().id);
-  OnDevice back = fetch(round, bytes, consumer, news);
-  if (news) on_first_use(device_, *news, consumer);
+  UnpackOrder* order = nullptr;
+  OnDevice back;
+  Site site;
+  bool first = false;
+  {
+    const LightLock lock(mutex_);
+    site = site_;
+    first = used_first();
+    back = use(round, bytes, consumer, order);
+  }
+  if (order != nullptr) order->used(site, this, consumer);
+  if (first) on_first_use(device_, site, consumer);
   return back;
 }
 
-SavedStorage::OnDevice SavedStorage::fetch(std::uint64_t& round,
-                                           const ByteRange& bytes,
-                                           c10::cuda::CUDAStream consumer,
-                                           std::optional<Site>& news) {
-  UnpackOrder* order = nullptr;
-  Site site;
-  OnDevice back;
-  {
-    const LightLock lock(mutex_);
-    if (site_.watched) report_misses_after_backward();
-    if (used_first() && site_.watched) news = site_;
-    if (waiting_ != nullptr) return {waiting_->storage, Bytes{}};
-    if (auto alive = original()) return {alias(std::move(alive), consumer), Bytes{}};
-    back.storage = arrived();
-    if (!back.storage || !arrival_->bytes.contains(bytes)) {
-      back.storage = fetch(consumer, CopyPriority::kDemand);
-    }
-    back.begin = arrival_->bytes.begin;
-    use_on(consumer, back.storage);
-    if (site_.watched) on_access(device_, site_);
-    if (!arrival_->used) order = order_;
-    site = site_;
-    arrival_->used = true;
-    if (round != round_) {
-      round = round_;
-      release_waiter();
-    }
-  }
-  if (order != nullptr) order->used(site, this, consumer);
-  return back;
+SharedStorage::OnDevice SavedStorage::use(std::uint64_t& round,
+                                          const ByteRange& bytes,
+                                          c10::cuda::CUDAStream consumer,
+                                          UnpackOrder*& order) {
+  if (waiting_ != nullptr) return {waiting_->storage, Bytes{}};
+  if (auto alive = original()) return {alias(std::move(alive), consumer), Bytes{}};
+  c10::Storage storage = arrived();
+  if (!storage || !arrival_->bytes.contains(bytes))
+    storage = fetch(consumer, CopyPriority::kDemand);
+  use_on(consumer, storage);
+  if (site_.watched) on_access(device_, site_);
+  if (!arrival_->used) order = order_;
+  arrival_->used = true;
+  has_seen(round);
+  return {std::move(storage), arrival_->bytes.begin};
 }
 
 bool SavedStorage::used_first() {
+  if (site_.watched) report_misses_after_backward();
   if (std::exchange(used_, true)) return false;
   Runtime::instance().step().on_first_use(site_);
-  if (waiting_ == nullptr && !copy_.empty()) return true;  // alias() checks its references
+  if (waiting_ == nullptr && !copy_.empty()) return site_.watched;  // alias() checks its references
   const auto alive = original();
-  // The references of its keepers: each hook or the waiting entry, and `alive`.
-  const auto keepers = waiting_ != nullptr ? 1 : static_cast<std::size_t>(hooks_);
+  // The references of its keepers: each handle or the waiting entry, and `alive`.
+  const auto keepers = waiting_ != nullptr ? 1 : static_cast<std::size_t>(handles_);
   const bool others = alive && compat::holders(alive, *alive) > keepers + 1;
   if (others) Runtime::instance().step().on_event(StorageEvent::kAliveAtUnpack, site_, size_);
   if (!others && site_.referenced_elsewhere)
     Runtime::instance().step().on_event(StorageEvent::kUnreferenced, site_);
-  return true;
+  return site_.watched;
 }
 
 void SavedStorage::kept_is_used() {
-  std::optional<Site> news;
+  Site site;
+  bool first = false;
   {
     const LightLock lock(mutex_);
-    if (site_.watched) report_misses_after_backward();
-    if (used_first() && site_.watched) news = site_;
+    site = site_;
+    first = used_first();
   }
-  if (news) on_first_use(device_, *news, current_stream(device_.device().id));
+  if (first) on_first_use(device_, site, current_stream(device_.device().id));
+}
+
+bool SavedStorage::referenced_elsewhere(const c10::intrusive_ptr<c10::StorageImpl>& alive) {
+  const std::size_t own = PendingSources::instance().holds(alive.get()) ? 2 : 1;
+  return compat::holders(alive, *alive) > own;
 }
 
 c10::Storage SavedStorage::alias(c10::intrusive_ptr<c10::StorageImpl> alive,
@@ -117,9 +116,7 @@ c10::Storage SavedStorage::alias(c10::intrusive_ptr<c10::StorageImpl> alive,
 }
 
 c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, CopyPriority priority) {
-  if (arrival_) copy_.set_offloaded(true);
-  order_free_after_copy();
-  arrival_.reset();
+  drop_arrival();
   const ByteRange bytes = on_device_again();
   const auto device = static_cast<c10::DeviceIndex>(device_.device().id);
   std::optional<c10::cuda::CUDAGuard> guard;
@@ -147,16 +144,18 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, CopyPriority pr
 
   // No call below may fail.
   Runtime::instance().step().fetched(site_, copy_.size());
-  arrival_.emplace(Arrival{
-      storage, storage.getWeakStorageImpl(), bytes, fence.value(), consumer, false, false, hooks_});
-  ++round_;
+  arrival_.emplace(Arrival{.storage = storage.getWeakStorageImpl(),
+                           .bytes = bytes,
+                           .fence = fence.value(),
+                           .stream = consumer});
+  hold(storage);
   return storage;
 }
 
 bool SavedStorage::prefetch(c10::cuda::CUDAStream consumer) {
   const DeviceId device = device_.device().id;
   const LightLock lock(mutex_);
-  if (copy_.empty() || hooks_ == 0 || original() || arrived()) return false;
+  if (copy_.empty() || handles_ == 0 || original() || arrived()) return false;
   const OptionalAllocation optional;
   try {
     const bool its_own = DeviceId{consumer.device_index()} == device;
@@ -168,14 +167,9 @@ bool SavedStorage::prefetch(c10::cuda::CUDAStream consumer) {
   }
 }
 
-c10::intrusive_ptr<c10::StorageImpl> SavedStorage::original() const {
-  auto alive = source_.lock();
-  return alive && is_of(*alive) ? alive : nullptr;
-}
-
 c10::Storage SavedStorage::arrived() const {
   if (!arrival_) return {};
-  auto alive = arrival_->seen.lock();
+  auto alive = arrival_->storage.lock();
   return alive ? c10::Storage(std::move(alive)) : c10::Storage();
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/recompute/operator_notes.h"
+#include "torch_glue/saved_tensors/operator_notes.h"
 
 #include "torch_glue/base/streams.h"
-#include "torch_glue/recompute/operand_notes.h"
+#include "torch_glue/saved_storage/skip.h"
+#include "torch_glue/saved_tensors/operand_notes.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
-#include "torch_glue/saved_tensors/skip.h"
 
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/ops/_fused_rms_norm_ops.h>

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/recompute/relu_mask.h"
+#include "torch_glue/saved_tensors/relu_mask.h"
 
 #include "allocator/base/pooled.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/base/compat.h"
 #include "torch_glue/base/streams.h"
-#include "torch_glue/recompute/again.h"
-#include "torch_glue/recompute/recipe.h"
-#include "torch_glue/recompute/recomputed_storage.h"
-#include "torch_glue/saved_tensors/budget.h"
+#include "torch_glue/saved_storage/budget.h"
+#include "torch_glue/saved_storage/skip.h"
+#include "torch_glue/saved_tensors/again.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
-#include "torch_glue/saved_tensors/skip.h"
+#include "torch_glue/saved_tensors/recipe.h"
+#include "torch_glue/saved_tensors/recomputed_storage.h"
 
 #include <ATen/Functions.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -48,8 +48,7 @@ at::Tensor bits_of(const at::Tensor& dense) {
 
 /// By another hook, which keeps or offloads its storage.
 bool is_saved_elsewhere(const at::Tensor& tensor) {
-  int chain = 0;
-  return SavedStorage::knows(tensor.storage(), chain);
+  return SavedStorage::find(tensor.storage()) != nullptr;
 }
 
 /// Creates a tensor like `dense` from its bits: 0 where the bit is set, else 1.
@@ -95,22 +94,17 @@ ReluMask::ReluMask(const at::Tensor& result, const RegionOptions& region)
 
 bool ReluMask::settle(bool at_once) {
   try {
-    return settle_or_throw(at_once);
+    const Lock lock(mutex_);
+    if (handle_ != nullptr) return true;
+    const c10::Storage& storage = result_.storage();
+    const bool known = is_saved_elsewhere(result_);
+    const bool alone = !known && compat::holders(storage, *storage.unsafeGetStorageImpl()) == 1;
+    if (alone && keep_bits()) return true;
+    if (!at_once && !known) return false;
+    keep_whole();
   } catch (const std::exception& error) {
     static_cast<void>(error);
-    return true;
   }
-}
-
-bool ReluMask::settle_or_throw(bool at_once) {
-  const Lock lock(mutex_);
-  if (handle_ != nullptr) return true;
-  const c10::Storage& storage = result_.storage();
-  const bool known = is_saved_elsewhere(result_);
-  const bool alone = !known && compat::holders(storage, *storage.unsafeGetStorageImpl()) == 1;
-  if (alone && keep_bits()) return true;
-  if (!at_once && !known) return false;
-  keep_whole();
   return true;
 }
 
