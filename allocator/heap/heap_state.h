@@ -9,7 +9,6 @@
 #include "allocator/heap/regions.h"
 #include "allocator/heap/replay_region.h"
 #include "allocator/heap/step_recorder.h"
-#include "allocator/heap/target_experience.h"
 
 #include <atomic>
 #include <map>
@@ -45,7 +44,9 @@ class Replay {
 
   StepRecorder recorder;
   int differing = 0;
-  TargetExperience::Followed plan;  // the current one
+  // Of the current replay plan:
+  Bytes target;  // that it was made for; zero without one
+  Bytes room;    // that was available to it
 
  private:
   static constexpr int kMaxTimesOut = 16;
@@ -97,9 +98,8 @@ struct HeapState {
   [[nodiscard]] Bytes smallest_budget() const;
   /// Whether the target has at least that many bytes.
   [[nodiscard]] bool has_many_pages() const;
-  /// Bytes that a replay plan must leave free under the target.
-  [[nodiscard]] Bytes to_leave() const SPILLWAY_REQUIRES(mutex);
-  TargetExperience experience SPILLWAY_GUARDED_BY(mutex);
+  /// How often memory beyond each target was released.
+  std::map<Bytes, int> trims SPILLWAY_GUARDED_BY(mutex);
   /// A block that needs no wait: from free memory or, up to the target, from new memory. None if
   /// there is neither.
   std::optional<Result<Block*>> take_unfenced(

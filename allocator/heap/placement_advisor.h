@@ -49,9 +49,6 @@ class PlacementAdvisor {
   /// followed. Memory reserved for replay plans is excluded. None without a target, or with a
   /// target of less than HeapLimits::smallest_budget().
   [[nodiscard]] std::optional<Bytes> stranded_at_target() const;
-  /// Shortfall of the last replay plan rejected for the current target; reading clears it. The heap
-  /// rejects at most four for each value of the target, then follows the next one anyway.
-  Bytes take_plan_shortfall();
   /// Bytes double-buffered across a step boundary, such as the next batch. Replay plans leave this
   /// much of the target free. Zero until known.
   [[nodiscard]] Bytes double_buffered() const;

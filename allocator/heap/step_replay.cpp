@@ -96,15 +96,12 @@ void HeapState::end_step() {
       room ? replay_plan_within(std::move(*sequence), *room, addresses.granularity())
            : replay_plan_of(std::move(*sequence));
   const Lock lock(mutex);
-  if (room && experience.rejects(accounting.target(), plan.size, to_leave(), replay.plan.room))
-    return replay.recorder.set_enabled(true);
   if (!plan.size.zero() && replay.recorder.on()) adopt(plan, room);
 }
 
 /// The bytes that a replay plan for this step may reserve under a target. The rest of the target is
-/// for memory that is not free, nor will be when its first step has begun. A small part is left for
-/// other streams and requests outside the plan; its size is learned from double-buffered bytes and earlier
-/// replay plans.
+/// for memory that is not free, nor will be when the plan's first step has begun, for blocks that
+/// are double-buffered, and a small part for other streams and requests outside the plan.
 std::optional<Bytes> HeapState::room_for(const StepSequence& sequence) {
   const Lock lock(mutex);
   if (!accounting.has_target()) return std::nullopt;
@@ -118,10 +115,10 @@ std::optional<Bytes> HeapState::room_for(const StepSequence& sequence) {
   double_buffered = remade.count();
   // Until then, blocks that the next step frees strand more memory.
   if (accounting.target() > beside_plans) room = std::max(room, accounting.target() - beside_plans);
-  replay.plan.room = room;
+  replay.room = room;
   constexpr std::uint64_t kSlackShare = 64;
   Bytes slack{room.count() / kSlackShare};
-  return saturating_sub(room, std::max(slack, to_leave()));
+  return saturating_sub(room, std::max(slack, remade));
 }
 
 /// Makes no replay plans until it is requested again.
@@ -148,11 +145,9 @@ bool HeapState::follow_plan() {
   // When memory is short, a replay plan that is not followed wastes memory.
   const int most = accounting.has_target() ? 1 : Replay::kMaxDiffering;
   const bool stays = region->has_plan() && replay.differing < most;
-  const Bytes target = accounting.target();
-  if (same && !target.zero()) ++replay.plan.steps;
-  const bool gives_up =
-      stays && same && experience.gives_up(target, accounting.target_peak(), replay.plan);
-  if (stays && !gives_up) return false;
+  // A smaller target needs a plan of its own.
+  const bool fits = !accounting.has_target() || accounting.target() >= replay.target;
+  if (stays && fits) return false;
   // Release the rest of an old replay plan first. Its last blocks may still be allocated.
   if (region->has_plan() || !region->in_use()) region->trim();
   if (!region->idle() || replay.stopped()) return false;
@@ -172,8 +167,8 @@ void HeapState::adopt(const ReplayPlan& plan, std::optional<Bytes> room) {
   std::optional<Bytes> at_once;
   if (room) {
     // Bytes that the room leaves for others stay free.
-    const Bytes beside = saturating_sub(replay.plan.room, plan.size);
-    const Bytes reserve = std::min(beside, replay.plan.room - *room);
+    const Bytes beside = saturating_sub(replay.room, plan.size);
+    const Bytes reserve = std::min(beside, replay.room - *room);
     at_once = saturating_sub(accounting.room_to_target(), reserve);
   } else {
     trim_cached();  // memory that the replayed blocks used before
@@ -183,9 +178,7 @@ void HeapState::adopt(const ReplayPlan& plan, std::optional<Bytes> room) {
     if (!region->idle() || !region->adopt(plan, at_once).ok()) return replay.stop();
   }
   replay.recorder.set_enabled(false);
-  replay.plan.steps = 0;
-  replay.plan.size = plan.size;
-  replay.plan.requests = plan.sequence.requests.size();
+  replay.target = accounting.target();
   replay_region.store(region, std::memory_order_release);
 }
 

@@ -10,6 +10,11 @@
 namespace spillway {
 namespace {
 
+/// Steps under a new target fragment memory differently from earlier ones. After this many steps
+/// the layout is stable.
+constexpr int kMaxTrims = 4;
+/// Beyond this many values of the target, memory is not released.
+constexpr std::size_t kMaxTargets = 256;
 /// With fewer pages, separate chunks would cost more than they save.
 constexpr std::uint64_t kFewestPagesToPart = 512;
 /// With fewer pages, fragmentation dominates the reserved bytes.
@@ -63,11 +68,6 @@ std::optional<Bytes> PlacementAdvisor::stranded_at_target() const {
   return Bytes{state_->stranded.load(std::memory_order_relaxed)};
 }
 
-Bytes PlacementAdvisor::take_plan_shortfall() {
-  const Lock lock(state_->mutex);
-  return state_->experience.take_shortfall(state_->accounting.target());
-}
-
 Bytes PlacementAdvisor::double_buffered() const {
   return Bytes{state_->double_buffered.load(std::memory_order_relaxed)};
 }
@@ -99,7 +99,9 @@ bool PlacementAdvisor::maps_plan() const {
 void HeapState::trim_beyond_target() {
   if (!accounting.passes_target(Bytes{})) return;
   const Lock lock(mutex);
-  if (experience.should_trim(accounting.target())) trim_cached();
+  const Bytes target = accounting.target();
+  if (trims.size() >= kMaxTargets && !trims.contains(target)) return;
+  if (trims[target]++ < kMaxTrims) trim_cached();
 }
 
 void HeapState::end_optimizer_phase() {
@@ -139,11 +141,6 @@ Bytes HeapState::smallest_budget() const {
 
 bool HeapState::has_many_pages() const {
   return accounting.target() >= smallest_budget();
-}
-
-Bytes HeapState::to_leave() const {
-  const Bytes buffered{double_buffered.load(std::memory_order_relaxed)};
-  return std::max(experience.to_leave(accounting.target()), buffered);
 }
 
 void HeapState::trim_to_target() const {

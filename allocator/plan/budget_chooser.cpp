@@ -195,7 +195,6 @@ EndedStep BudgetChooser::ending(const StepCurve& curve) const {
   EndedStep step{curve, fully_offloaded_, exceeds(curve.peak())};
   step.budget = budget();
   step.reserved_following_plan = memory_.reserved_following_plan;
-  step.shortfall = memory_.shortfall;
   // Increments of single pages would need too many plans.
   step.over = saturating_sub(std::max(curve.peak(), memory_.reserved), budget());
   if (counts_reserved(budget())) step.over += Bytes{memory_.fewest_reserved.count() / kMoreShare};

@@ -27,8 +27,6 @@ struct StepMemory {
   /// Peak of the reserved bytes that similar steps will reach again; zero if unknown. If a planned
   /// step exceeded the budget, later plans leave at least the excess free.
   Bytes reserved_following_plan{};
-  /// The heap could not place the step's plan within the budget: later plans use that much less.
-  Bytes shortfall{};
   bool host_stalled = false;  // by mapping memory; the step's times are not used
 };
 

@@ -6,15 +6,6 @@
 namespace spillway {
 namespace {
 
-/// Plans with another layout reserve slightly more or less.
-constexpr std::uint64_t kSlackShare = 128;
-/// Differences below this share of the budget are ignored.
-constexpr std::uint64_t kAlikeShare = 1024;
-/// Consecutive steps of a plan above the budget before a correction. The first may still be
-/// converging, and after two the heap has trimmed what it can.
-constexpr int kMaxOver = 3;
-/// Attempts before the best measured margin is chosen.
-constexpr int kMaxExcesses = 3;
 /// Fragmentation is at most this share of a budget, or of the bytes that a step allocates within
 /// it, and at most a page per storage. Measured with models of 10^8 to 10^10 parameters, in steps
 /// with planned addresses and without.
@@ -58,48 +49,15 @@ Bytes PredictedReserved::budget_for(Bytes allocated, std::size_t storages) const
          Bytes{between_with(allocated, storages).count() / kSpareShare};
 }
 
-bool ReservedMargin::observe_shortfall(Bytes shortfall, Bytes budget, bool least) {
-  if (chosen_ || least) return false;
-  known_ = bytes_ + shortfall + Bytes{budget.count() / kAlikeShare};
-  return true;
-}
-
-bool ReservedMargin::observe(Bytes most, Bytes budget, bool least) {
-  if (chosen_) return false;
+bool ReservedMargin::observe(Bytes most, Bytes budget) {
   if (most <= budget) {
-    note(most);
-    over_ = excesses_ = 0;
+    exceeded_ = false;
     return false;
   }
-  if (++over_ < kMaxOver) return false;
-  over_ = 0;
-  note(most);
-  if (!least) {
-    known_ = bytes_ + (most - budget) + Bytes{budget.count() / kSlackShare};
-    return true;
-  }
-  if (++excesses_ < kMaxExcesses) return false;
-  chosen_ = true;
-  known_ = best(Bytes{budget.count() / kAlikeShare});
-  return known_ != bytes_;
-}
-
-void ReservedMargin::note(Bytes most) {
-  if (tried_.empty() || tried_.back().margin != bytes_) {
-    tried_.push_back({bytes_, most});
-  } else {
-    tried_.back().reserved = std::min(tried_.back().reserved, most);
-  }
-}
-
-Bytes ReservedMargin::best(Bytes alike) const {
-  Bytes least = tried_.front().reserved;
-  for (const Tried& each : tried_)
-    least = std::min(least, each.reserved);
-  const auto found = std::find_if(tried_.begin(), tried_.end(), [&](const Tried& each) {
-    return each.reserved <= least + alike;
-  });
-  return found->margin;
+  exceeded_ = !exceeded_;
+  if (exceeded_) return false;
+  measured_ = bytes_ + (most - budget);
+  return true;
 }
 
 }  // namespace spillway

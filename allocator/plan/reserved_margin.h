@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
-#include <vector>
 
 namespace spillway {
 
@@ -46,42 +45,26 @@ class PredictedReserved {
 };
 
 /// The difference between the budget and the budget that plans are made for, because reserved bytes
-/// exceed allocated bytes.
+/// exceed allocated bytes: a predicted one until steps have reserved more than the budget, then a
+/// measured one.
 /// Threads: confined.
 class ReservedMargin {
  public:
   /// The margin of the latest plan.
   [[nodiscard]] Bytes bytes() const { return bytes_; }
 
-  /// Sets bytes() for a new plan. `foreseen`: PredictedReserved's margin, a lower bound for it
-  /// unless a margin was chosen from measurements.
-  void plan(Bytes foreseen) { bytes_ = chosen_ ? known_ : std::max(known_, foreseen); }
-
-  /// The placement of a plan needs `shortfall` bytes more. True if the next plan needs another
-  /// margin.
-  bool observe_shortfall(Bytes shortfall, Bytes budget, bool least);
+  /// Sets bytes() for a new plan. `foreseen`: PredictedReserved's margin, its lower bound.
+  void plan(Bytes foreseen) { bytes_ = std::max(measured_, foreseen); }
 
   /// A step that followed a plan for `budget` minus bytes() had a peak of `most` reserved bytes.
-  /// `least`: no plan needs less. True if the next plan needs another margin. The margin grows
-  /// after several consecutive steps above the budget. If the least plan also keeps exceeding it,
-  /// the smallest margin with the lowest measured peak is chosen.
-  bool observe(Bytes most, Bytes budget, bool least);
+  /// True if the next plan needs another margin: the second step in a row has exceeded the budget.
+  /// The first may still have reserved the memory of the plan before.
+  bool observe(Bytes most, Bytes budget);
 
  private:
-  struct Tried {
-    Bytes margin;
-    Bytes reserved;
-  };
-
-  void note(Bytes most);
-  [[nodiscard]] Bytes best(Bytes alike) const;
-
   Bytes bytes_;
-  Bytes known_;  // from measured steps
-  std::vector<Tried> tried_;
-  int over_ = 0;      // consecutive steps above the budget
-  int excesses_ = 0;  // times that the least plan has kept exceeding the budget
-  bool chosen_ = false;
+  Bytes measured_;
+  bool exceeded_ = false;  // by the last step
 };
 
 }  // namespace spillway

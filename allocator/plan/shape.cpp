@@ -128,12 +128,10 @@ bool Shape::end(const EndedStep& step) {
     if (first && correct(step.curve)) {
       drop_profile();
     } else {
-      const bool least = has_least_plan();
-      const bool misplaced = !step.shortfall.zero() &&
-                             reserved_margin_.observe_shortfall(step.shortfall, step.budget, least);
-      const bool grows = !step.reserved_following_plan.zero() &&
-                         reserved_margin_.observe(step.reserved_following_plan, step.budget, least);
-      if (misplaced || grows) drop_plan();
+      const Bytes reserved = step.reserved_following_plan;
+      // No plan needs less than the least one.
+      if (!reserved.zero() && !has_least_plan() && reserved_margin_.observe(reserved, step.budget))
+        drop_plan();
     }
     on(ShapeEvent::kFollowed);
   }

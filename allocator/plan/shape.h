@@ -39,7 +39,6 @@ struct EndedStep {
   Bytes over{};  // bytes above the budget, plus an allowance for a different heap layout
   Bytes budget{};
   Bytes reserved_following_plan{};  // peak that similar steps will reach again; zero if unknown
-  Bytes shortfall{};                // for a placement of the plan within the budget
 };
 
 /// One sequence of storages of a step: their sizes, and whether each can be recomputed. Holds its

@@ -16,7 +16,6 @@ StepMemory read_memory(DeviceRuntime& device, Bytes budget, Bytes reserved) {
     const Bytes reclaimed = device.take_reclaimed();
     memory.reserved_following_plan = reclaimed.zero() ? *peak : budget + reclaimed;
   }
-  memory.shortfall = placement.take_plan_shortfall();
   return memory;
 }
 
@@ -133,7 +132,6 @@ std::vector<BudgetMiss> BudgetPolicy::on_end(bool had_backward, bool optimized) 
     } else {
       on.device->step_recording().stop();
       on.device->curve().end(optimized);
-      on.device->heap().placement().take_plan_shortfall();
       on.chooser.abandon_step();
     }
   }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/heap/replay_fixture.h"
-
 #include "emulator/emulator.h"
+#include "tests/heap/replay_fixture.h"
 
 #include <algorithm>
 #include <cstring>

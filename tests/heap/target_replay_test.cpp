@@ -117,13 +117,13 @@ TEST_F(TargetReplayTest, APlanThatDoesNotFitAtOnceIsMappedDuringItsStep) {
 }
 
 TEST_F(TargetReplayTest, APlanLeavesRoomForTwoBatches) {
-  target_ = 16_MiB;  // 10 allocated at one time, beside a batch
+  target_ = 18_MiB;  // 10 allocated at one time, beside a batch
   batch_size_ = 4_MiB;
-  steps(2);
+  steps(4);
 
   EXPECT_EQ(heap_->placement().double_buffered(), 4_MiB);
-  EXPECT_EQ(heap_->placement().take_plan_shortfall(), 2_MiB);
-  EXPECT_EQ(replayed(), 0U);
+  EXPECT_GT(replayed(), 0U);
+  EXPECT_LE(heap_->placement().peak_reserved_following_plan().value_or(64_MiB), target_);
   EXPECT_EQ(heap_->view().check(), "");
 }
 
@@ -160,67 +160,12 @@ TEST_F(TargetReplayTest, ADivergingStepUsesThePlansMemoryBeforeTheTargetIsExceed
   EXPECT_EQ(mismatches(), 1U);
 }
 
-TEST_F(TargetReplayTest, APlanLeavesRoomForTheExcessOfThePreviousPlan) {
-  // Room for each block's own place, but not for that of the other stream beside them.
-  target_ = 20_MiB;
-  elsewhere_ = 8_MiB;
-  Bytes most;
-  for (int i = 0; i < 16; ++i) {
-    fence_ = stuck_fence();
-    step();
-    most = i < 2 ? Bytes{}
-                 : std::max(most, heap_->placement().peak_reserved_following_plan().value_or(0_B));
-  }
-  ASSERT_GT(most, target_);
-
-  const std::uint64_t before = replayed();
-  steps(2);
-
-  EXPECT_LE(heap_->placement().peak_reserved_following_plan().value_or(64_MiB), target_);
-  EXPECT_EQ(replayed(), before + 8);
-  EXPECT_EQ(heap_->view().check(), "");
-}
-
-TEST_F(TargetReplayTest, APlanTooLargeForTheTargetIsReportedAndNotFollowed) {
-  target_ = 8_MiB;  // 10 allocated at one time
-  steps(2);
-  EXPECT_EQ(heap_->placement().take_plan_shortfall(), 2_MiB);
-  EXPECT_EQ(heap_->placement().take_plan_shortfall(), 0_B);
-  steps(2);  // after which another plan is made
-  EXPECT_EQ(heap_->placement().take_plan_shortfall(), 2_MiB);
-  EXPECT_EQ(replayed(), 0U);
-
-  target_ = 10_MiB;
-  steps(3);
-
-  EXPECT_EQ(heap_->placement().take_plan_shortfall(), 0_B);
-  EXPECT_GT(replayed(), 0U);
-}
-
-TEST_F(TargetReplayTest, IfNoPlanFitsOneIsFollowedInTheEnd) {
+TEST_F(TargetReplayTest, IfNoPlanFitsTheSmallestIsFollowed) {
   target_ = 8_MiB;
   for (int i = 0; i < 50 && replayed() == 0; ++i)
     step();
 
   EXPECT_GT(replayed(), 0U);
-}
-
-TEST_F(TargetReplayTest, ShortfallOfTheSmallestPlanIsReportedAndThePlanFollowed) {
-  target_ = 18_MiB;  // 10 allocated at one time, and the other stream has 10 of its own
-  elsewhere_ = 10_MiB;
-  int reported = 0;
-  for (int i = 0; i < 16; ++i) {
-    step();
-    if (heap_->placement().take_plan_shortfall() == 2_MiB) ++reported;
-  }
-  EXPECT_GT(reported, 0);
-
-  const std::uint64_t before = replayed();
-  steps(16);
-
-  EXPECT_EQ(replayed(),
-            before + 16 * 4);  // a plan that is as small as can be is not given up again
-  EXPECT_EQ(heap_->view().check(), "");
 }
 
 /// A step of two blocks, of which the second one lives until the next step, as many in a row.
@@ -242,24 +187,7 @@ TEST_F(OneGradientTest, BlocksFreedInTheNextStepWasteNoRoom) {
   for (int i = 0; i < 4; ++i)
     step(3_MiB);
 
-  EXPECT_EQ(heap_->placement().take_plan_shortfall(), 0_B);
   EXPECT_EQ(heap_->stats().replayed_allocations, 4U);
-}
-
-TEST_F(TargetReplayTest, ABlockInAnAbandonedPlansPagesIsReleasedWhenFreed) {
-  target_ = 17_MiB;
-  elsewhere_ = 12_MiB;
-  int given_up = 0;
-  for (int i = 0; i < 8; ++i) {
-    fence_ = stuck_fence();
-    const std::uint64_t before = replayed();
-    heap_->view().reset_peaks();
-    step();
-    if (before == 0 || replayed() != before) continue;
-    ++given_up;
-    EXPECT_LE(heap_->stats().reserved_peak, target_);
-  }
-  EXPECT_GT(given_up, 0);
 }
 
 TEST_F(TargetReplayTest, AfterOutOfMemoryANewPlanIsMade) {

@@ -115,7 +115,7 @@ TEST(BudgetChooserTest, TimesOfAStepWithUnsettledMemoryAreIgnored) {
   BudgetChooser chooser = recorded_chooser();
   measure(chooser, 1);
 
-  chooser.set_memory({0_B, 0_B, 0_B, 0_B, true});
+  chooser.set_memory({0_B, 0_B, 0_B, true});
   measure(chooser, 1);
   measure(chooser, 0.5);  // of the unsettled step
   measure(chooser, 1);
