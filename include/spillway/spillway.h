@@ -160,7 +160,10 @@ SPILLWAY_API int spillway_device_statistics(int32_t device, struct spillway_devi
 /* SPILLWAY_ABI_VERSION of the library, which may differ from this header's. */
 SPILLWAY_API uint32_t spillway_abi_version(void);
 
-/* Ends the running training step. */
+/* Ends the running training step on all devices: its statistics are complete, plans for the next
+ * steps are made, and pinned host memory is fitted to what the step used. Call it after the
+ * optimizer's step. A missed budget is not reported here. Errors: only SPILLWAY_NOT_READY in a
+ * forked process. */
 SPILLWAY_API int spillway_step_end(void);
 
 /* Text of this thread's last failed call, one line; "" if there is none. Valid until the
