@@ -92,9 +92,9 @@ Budget budget_of(std::string_view text, const BudgetSettings& settings) {
   budget.value().warns = settings.over_budget_warns;
   const std::uint64_t total = at::cuda::getDeviceProperties(current_device())->totalGlobalMem;
   TORCH_CHECK_VALUE(budget.value().bytes <= Bytes{total},
-                    "Spillway: budget ",
+                    "Spillway: budget=",
                     text,
-                    " is more than the GPU has: expected at most ",
+                    ": expected at most the memory of the GPU, ",
                     readable(Bytes{total}));
   return budget.value();
 }

@@ -20,7 +20,7 @@ namespace {
 
 std::uint64_t enter(double offload_ratio, std::string_view tag, const RegionSettings& settings) {
   const auto ratio = Ratio::of(offload_ratio);
-  TORCH_CHECK_VALUE(ratio.ok(), "Spillway: offload_ratio: ", ratio.status().detail());
+  TORCH_CHECK_VALUE(ratio.ok(), "Spillway: ", ratio.status().detail());
   const Status named = tag.empty() ? Status() : check_tag_name(tag);
   TORCH_CHECK_VALUE(named.ok(), "Spillway: ", named.detail());
   RegionOptions options{intern_tag(tag), ratio.value()};

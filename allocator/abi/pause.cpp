@@ -9,7 +9,7 @@ Status pattern_of(const char* call, const char* pattern) {
   if (pattern != nullptr) return {};
   return SPILLWAY_ERROR(
       Code::kInvalidArgument,
-      std::string(call) + ": pattern is null. Pass a tag or a pattern such as \"model/*\"");
+      std::string(call) + ": pattern is null. Pass a tag or a pattern such as \"model/*\".");
 }
 
 Status pause(const char* pattern, uint32_t flags, uint64_t* released) {

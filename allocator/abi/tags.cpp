@@ -8,7 +8,7 @@ namespace {
 Status push(const char* tag) {
   if (tag == nullptr) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "spillway_tag_push: tag is null. Pass a path such as \"model/layer\"");
+                          "spillway_tag_push: tag is null. Pass a path such as \"model/layer\".");
   }
   return push_tag(tag).status();
 }
