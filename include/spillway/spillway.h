@@ -55,8 +55,9 @@ SPILLWAY_API int spillway_allocate(int32_t device, uint64_t size, void* stream, 
 
 /* Releases a block. Null is ignored. Stream: returns at once. The next use of the memory is
  * ordered after work submitted so far to the block's stream and the streams of spillway_use.
- * Errors: SPILLWAY_INVALID_ARGUMENT if no allocated block of spillway_allocate begins at the
- * address: a pointer of another library, the middle of a block, or a released block. */
+ * Requires: the block is one of spillway_allocate; a block that PyTorch allocated in the same heap
+ * is released, too. Errors: SPILLWAY_INVALID_ARGUMENT if no allocated block of the heap begins at
+ * the address: a pointer of another library, the middle of a block, or a released block. */
 SPILLWAY_API int spillway_release(void* block);
 
 /* Records that work on `stream` also uses the block that contains `at`. The memory is not reused

@@ -42,9 +42,11 @@ class SPILLWAY_TORCH_API OffloadedParts {
     std::uint64_t extra_slots;     // number of times a part needed additional memory
   };
 
-  /// At most `slots` parts are on the device at a time. With a `directory`, the tensors and their
-  /// gradients are stored in a mapped file there that has no name. run() then waits for a part that
-  /// has not been read yet.
+  /// At most `slots` parts are on the device at a time, unless tensors in use reference all of
+  /// them: then a part gets additional memory (Stats::extra_slots). With a `directory`, the tensors
+  /// and their gradients are stored in a mapped file there that has no name. run() then waits for a
+  /// part that has not been read yet.
+  ///
   /// Errors: c10::ValueError for no parts, for 0 slots, for a device without an index, and for a
   /// tensor that is not contiguous; c10::Error if the tensors cannot be moved. Nothing has changed
   /// then.
