@@ -25,7 +25,7 @@ namespace {
 
 std::uint64_t enter(double offload_ratio, std::string_view tag, const RegionSettings& settings) {
   const auto ratio = Ratio::of(offload_ratio);
-  TORCH_CHECK_VALUE(ratio.ok(), "Spillway: offload_ratio: ", ratio.status().detail());
+  TORCH_CHECK_VALUE(ratio.ok(), "Spillway: ", ratio.status().detail());
   const Status named = tag.empty() ? Status() : check_tag_name(tag);
   TORCH_CHECK_VALUE(named.ok(), "Spillway: ", named.detail());
   RegionOptions options{intern_tag(tag), ratio.value()};
@@ -186,9 +186,9 @@ Budget budget_of(std::string_view text, const BudgetSettings& settings) {
   budget.value().warns = settings.over_budget_warns;
   const std::uint64_t total = at::cuda::getDeviceProperties(current_device())->totalGlobalMem;
   TORCH_CHECK_VALUE(budget.value().bytes <= Bytes{total},
-                    "Spillway: budget ",
+                    "Spillway: budget=",
                     text,
-                    " is more than the GPU has: expected at most ",
+                    ": expected at most the memory of the GPU, ",
                     readable(Bytes{total}));
   return budget.value();
 }

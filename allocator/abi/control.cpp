@@ -74,7 +74,7 @@ namespace {
 Status push(const char* tag) {
   if (tag == nullptr) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "spillway_tag_push: tag is null. Pass a path such as \"model/layer\"");
+                          "spillway_tag_push: tag is null. Pass a path such as \"model/layer\".");
   }
   return push_tag(tag).status();
 }
@@ -109,7 +109,7 @@ Status pattern_of(const char* call, const char* pattern) {
   if (pattern != nullptr) return {};
   return SPILLWAY_ERROR(
       Code::kInvalidArgument,
-      std::string(call) + ": pattern is null. Pass a tag or a pattern such as \"model/*\"");
+      std::string(call) + ": pattern is null. Pass a tag or a pattern such as \"model/*\".");
 }
 
 Status pause(const char* pattern, uint32_t flags, uint64_t* released) {

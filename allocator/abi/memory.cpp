@@ -40,7 +40,7 @@ Result<DeviceRuntime*> owner_of(const char* call, const void* at) {
                     at,
                     " is not in an allocated block of Spillway's heap: it comes from another "
                     "allocator or was released before. Pass an address in a block that is still "
-                    "allocated");
+                    "allocated.");
   }
   return owner;
 }

@@ -148,9 +148,10 @@ class Heap {
   /// Stream: usable on `stream` at once. The host waits only if cached memory must be released:
   /// beyond the soft limit, the target or the budget, or before an out-of-memory error.
   /// Errors: kOutOfDeviceMemory after all cached memory was released. Its detail is a report:
-  /// requested, reserved, allocated and cached bytes, and allocated bytes per tag. kInvalidArgument
-  /// if `stream` is invalid, detected at its first block or at a wait. kDriver. After an error the
-  /// heap is unchanged, except that cached memory may have been released.
+  /// requested, reserved, allocated and cached bytes, and allocated bytes per tag. There is no
+  /// report if only the budget is exceeded (HeapLimits::set_budget). kInvalidArgument if `stream`
+  /// is invalid, detected at its first block or at a wait. kDriver. After an error the heap is
+  /// unchanged, except that cached memory may have been released.
   Result<driver::DevicePtr> allocate(Bytes size,
                                      driver::Stream stream,
                                      TagId tag,

@@ -26,7 +26,8 @@ Result<Budget> Budget::of(std::string_view text, std::string_view name) {
 Status Budget::limit_time(double times, std::string_view name) {
   if (!(times >= 1 && times <= 100)) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          std::string(name) + ": expected a number from 1 to 100, such as 1.05");
+                          std::string(name) + "=" + to_text(times) +
+                              ": expected a number from 1 to 100, such as 1.05");
   }
   slowdown = times;
   return {};
@@ -39,16 +40,16 @@ Bytes Budget::on(Bytes total, Bytes available) const {
 }
 
 std::string Budget::text() const {
-  std::string text = "a budget of ";
+  std::string text = "budget ";
   if (rest) {
-    text += "what the GPU has left";
+    text += "auto";
   } else if (share > 0) {
     text += to_text(share * 100) + " % of the GPU";
   } else {
-    text += std::to_string(bytes.count()) + " bytes (" + readable(bytes) + ")";
+    text += readable(bytes) + " (" + std::to_string(bytes.count()) + " bytes)";
   }
-  if (warns) text += " (over_budget=warn)";
-  if (slowdown > 0) text += " in " + to_text(slowdown) + " times the time";
+  if (warns) text += " with over_budget=warn";
+  if (slowdown > 0) text += " with time_limit=" + to_text(slowdown);
   return text;
 }
 

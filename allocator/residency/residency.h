@@ -46,7 +46,7 @@ class Stash {
   /// The fence of the copy to the host.
   [[nodiscard]] driver::Fence written() const { return written_; }
 
-  /// Whether the source was in our heap, whose block then has the fence written().
+  /// Whether the source was in the heap, whose block then has the fence written().
   [[nodiscard]] bool in_heap() const { return in_heap_; }
 
   /// Marks the stash as offloaded again, or as resident; changes only the accounting.
@@ -78,8 +78,8 @@ struct Return {
   driver::DevicePtr destination;
 };
 
-/// Copies storages of quiescent memory (docs/invariants.md: no new work on the bytes
-/// can be issued while they are offloaded). Decides nothing.
+/// Copies quiescent storages to the host and back (docs/invariants.md: no new work on the bytes can
+/// be issued while they are offloaded). The caller decides which.
 ///
 /// Threads: safe for different stashes; two threads must not use one stash at once.
 /// Ownership: borrows heap, arena, copies and `offloaded`, the counter of bytes that are on the
@@ -89,19 +89,21 @@ class Residency {
   Residency(Heap& heap, HostArena& arena, CopyEngine& copies, std::atomic<std::uint64_t>& offloaded)
       : heap_(heap), arena_(arena), copies_(copies), offloaded_(offloaded) {}
 
-  /// Begins copying `size` bytes at `source` to the host; the device block may be freed at any time
-  /// afterwards: in our heap it then carries the copy's fence (invariant 2 in docs/invariants.md).
-  /// Where `source` is not in our heap, the caller must keep it alive until Stash::written() has
-  /// passed. Stream: after what `producer` has been given; no wait. Errors: kOutOfHostMemory,
-  /// kDriver; nothing has changed then.
+  /// Begins copying `size` bytes at `source` to the host. The device block may be freed at any time
+  /// afterwards: a block of the heap carries the copy's fence (invariant 2 in docs/invariants.md).
+  /// If `source` is not in the heap, the caller keeps it allocated until Stash::written() has passed.
+  /// Stream: after everything submitted to `producer` so far; no host wait.
+  /// Errors: kOutOfHostMemory, kDriver. Nothing has changed then.
   Result<Stash> stash(driver::DevicePtr source, Bytes size, driver::Stream producer);
   /// As above, for several parts of one storage, all or none; one fence for all.
   /// Requires: at least one.
   Result<std::vector<Stash>> stash(std::span<const Leaving> parts, driver::Stream producer);
 
-  /// Begins copying the stash into `destination`, allocated on `consumer`. May be called again: the
-  /// host copy stays. Every stream that reads the destination must wait for the returned fence
-  /// (driver::Timeline::wait). `priority`: whether the copy is already waited for.
+  /// Begins copying the stash into `destination`, allocated on `consumer`. The host copy is kept,
+  /// so it can be called again. Every stream that reads the destination must wait for the returned
+  /// fence (driver::Timeline::wait). `priority`: kDemand if a stream or the host waits for the
+  /// copy. Stream: after the copy to the host and everything submitted to `consumer` so far; no
+  /// host wait. Errors: kDriver. The stash is unchanged then.
   Result<driver::Fence> fetch(Stash& stash,
                               driver::DevicePtr destination,
                               driver::Stream consumer,

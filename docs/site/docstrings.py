@@ -4,20 +4,15 @@ Markdown."""
 
 from __future__ import annotations
 
-import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import griffe
 
+sys.path.insert(0, str(Path(__file__).parent))
 
-def as_markdown(text: str) -> str:
-    text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text)
-    # Before the literals change: a term is a line that begins with a literal, its definition is indented.
-    text = re.sub(
-        r"^( *)(``[^\n]+``(?: \([^)\n]*\))?)\n\1    (?=\S)", r"\1\2\n\1:   ", text, flags=re.MULTILINE
-    )
-    text = re.sub(r"``([^`\n]+)``", r"`\1`", text)
-    return re.sub(r"::$", ":", text, flags=re.MULTILINE)
+from reference import as_markdown
 
 
 class Docstrings(griffe.Extension):

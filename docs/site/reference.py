@@ -6,11 +6,10 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
-
-from docstrings import as_markdown
 
 #: Public modules beside the package itself.
 MODULES = (
@@ -21,6 +20,7 @@ MODULES = (
     "compat.trl",
     "compat.fairscale",
     "emulator",
+    "statistics",
     "memory_saver",
     "recorder",
 )
@@ -50,6 +50,16 @@ def pages(root: Path) -> dict[str, str]:
         "reference/c.md": _headers(root, "C header", ("spillway.h",)),
         "reference/cpp.md": _headers(root, "C++ headers", _in_folder(root, "torch")),
     }
+
+
+def as_markdown(text: str) -> str:
+    text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text)
+    # Before the literals change: a term is a line that begins with a literal, its definition is indented.
+    text = re.sub(
+        r"^( *)(``[^\n]+``(?: \([^)\n]*\))?)\n\1    (?=\S)", r"\1\2\n\1:   ", text, flags=re.MULTILINE
+    )
+    text = re.sub(r"``([^`\n]+)``", r"`\1`", text)
+    return re.sub(r"::$", ":", text, flags=re.MULTILINE)
 
 
 # --- Python -------------------------------------------------------------------------------------------------

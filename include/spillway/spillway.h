@@ -55,8 +55,9 @@ SPILLWAY_API int spillway_allocate(int32_t device, uint64_t size, void* stream, 
 
 /* Releases a block. Null is ignored. Stream: returns at once. The next use of the memory is
  * ordered after work submitted so far to the block's stream and the streams of spillway_use.
- * Errors: SPILLWAY_INVALID_ARGUMENT if no allocated block of spillway_allocate begins at the
- * address: a pointer of another library, the middle of a block, or a released block. */
+ * Requires: the block is one of spillway_allocate; a block that PyTorch allocated in the same heap
+ * is released, too. Errors: SPILLWAY_INVALID_ARGUMENT if no allocated block of the heap begins at
+ * the address: a pointer of another library, the middle of a block, or a released block. */
 SPILLWAY_API int spillway_release(void* block);
 
 /* Records that work on `stream` also uses the block that contains `at`. The memory is not reused
@@ -160,7 +161,10 @@ SPILLWAY_API int spillway_device_statistics(int32_t device, struct spillway_devi
 /* SPILLWAY_ABI_VERSION of the library, which may differ from this header's. */
 SPILLWAY_API uint32_t spillway_abi_version(void);
 
-/* Ends the running training step. */
+/* Ends the running training step on all devices: its statistics are complete, plans for the next
+ * steps are made, and pinned host memory is fitted to what the step used. Call it after the
+ * optimizer's step. A missed budget is not reported here. Errors: only SPILLWAY_NOT_READY in a
+ * forked process. */
 SPILLWAY_API int spillway_step_end(void);
 
 /* Text of this thread's last failed call, one line; "" if there is none. Valid until the

@@ -121,7 +121,7 @@ def resume(tag: str) -> dict[str, int]:
     All streams, threads and graphs can use it afterwards.
 
     Returns:
-        ``blocks``, ``bytes`` and ``copied_bytes``.
+        The number of resumed ``blocks``, their ``bytes`` and ``copied_bytes``; ``released_bytes`` is 0.
 
     Raises:
         ValueError: no memory has this tag.

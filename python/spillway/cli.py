@@ -27,14 +27,14 @@ _GROUPS = {
         "emulate": "Run a command on the emulated GPU.",
         "dry-run": "Predict a command's peak memory and step time at full size.",
     },
-    "Look": {
+    "Inspect": {
         "report": "Show what a job did: an HTML page, a trace, a summary.",
         "explain": "Show what memory budgets would cost a job that had one.",
         "top": "Watch a running job.",
         "trace": "Show what a trace of allocations holds.",
     },
     "Check and measure": {
-        "doctor": "Look at this machine for what Spillway needs.",
+        "doctor": "Check this machine for problems.",
         "bench": "Measure copies, their overlap with kernels, and overheads.",
     },
 }

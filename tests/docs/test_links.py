@@ -11,7 +11,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
-CHECKED = [*PAGES, ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "emulator/README.md"]
+FOLDERS = [each for each in ROOT.glob("[a-z]*/") if each.name not in ("build", "docs")]
+READMES = sorted(page for folder in FOLDERS for page in folder.rglob("README.md"))
+CHECKED = [*PAGES, *sorted(ROOT.glob("*.md")), *READMES]
 LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 
 
@@ -39,6 +41,11 @@ def test_links_resolve(page: Path) -> None:
         assert target.exists(), f"{link}: there is no such file"
         if anchor:
             assert anchor in anchors(target), f"{link}: there is no such heading"
+
+
+@pytest.mark.parametrize(("name", "most"), [("README.md", 150), ("CHANGELOG.md", 60)])
+def test_the_front_pages_stay_short(name: str, most: int) -> None:
+    assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) <= most
 
 
 def test_the_list_of_pages_names_every_page() -> None:

@@ -68,7 +68,7 @@ def test_the_page_notes_that_compiled_code_s_time_is_no_prediction(
 def test_without_an_optimizer_a_model_s_parameters_are_known(tmp_path: Path) -> None:
     document, _, page = asked(tmp_path, JOB_STEPS="0", JOB_ENDS="no step")
     assert device_of(document)["allocated_at_peak_bytes"]["parameters"] == PARAMETERS
-    assert "step    no optimizer ended a step\n" in page
+    assert "step    unknown: no optimizer completed a step\n" in page
 
 
 def test_the_largest_storages_have_the_lines_that_made_them(
@@ -111,7 +111,7 @@ def test_the_page_is_on_stderr_and_the_program_s_output_is_its_own(
     for said in (
         "allocated at the peak",
         "fits    yes",
-        f"step    {step:.1f} ms modeled (median of 3 after the first); {8e3 / step:.4g} samples a second",
+        f"step    {step:.1f} ms modeled (median of 3 after the first); {8e3 / step:.4g} samples per second",
         "optimizer states",
         "linear at job.py:",
         "Times are modeled, and not compared with hardware.",
@@ -141,7 +141,7 @@ def test_what_does_not_fit_is_named_with_what_is_missing(tmp_path: Path) -> None
     assert (ended["times"], ended["requested_bytes"], ended["operator"]) == (1, 1 << 40, "aten::empty")
     assert ended["missing_bytes"] == ended["allocated_bytes"] + (1 << 40) - (64 << 30)
     assert "fits    no: with " in result.stderr
-    assert "1.00 TiB were requested, made by empty at job.py:" in result.stderr
+    assert "1.00 TiB were requested by empty at job.py:" in result.stderr
 
 
 IN_PIECES = """
@@ -163,7 +163,7 @@ def test_memory_in_pieces_hides_how_much_would_be_missing(tmp_path: Path) -> Non
     device = device_of(json.loads(output.read_text()))
     assert device["out_of_memory"]["missing_bytes"] is None
     assert device["out_of_memory"]["allocated_bytes"] == 3 * (21 << 29)
-    assert "not in one piece (expandable_segments:True can help)" in " ".join(result.stderr.split())
+    assert "not as one block (expandable_segments:True can help)" in " ".join(result.stderr.split())
     config = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     result = spillway(*DRY, "--json", output, "--", sys.executable, script, **config)
     assert (result.returncode, json.loads(output.read_text())["runs"][0]["fits"]) == (0, True)
@@ -255,7 +255,7 @@ def test_a_report_has_it_too(tmp_path: Path) -> None:
     # What the host still does when a step ends goes to it or to the next one, as the machine's load has it.
     taken = [float(text.removesuffix(" ms")) for _, text in by_step[1:]]
     assert all(abs(ms / step["median_ms"] - 1) < 0.05 for ms in taken), (taken, step)
-    assert f"; {step['samples_per_second']:.4g} samples a second</li>" in html
+    assert f"; {step['samples_per_second']:.4g} samples per second</li>" in html
     assert html.count("<h2>Dry run</h2>") == 1
     (fits,) = re.findall("<li>(fits: .*?)</li>", html)
     assert fits == "fits: yes"

@@ -111,7 +111,7 @@ def test_a_budget_that_has_not_settled_has_no_time_and_states_why() -> None:
     process = {"steps": steps_of([BEGINNING, *RECORDED, FOLLOWED[0]])}
     assert process["steps"]["median_ms"] is None
     assert words.unsettled(process).startswith(
-        "not known: the budget's first steps are recorded, and of 3 steps"
+        "unknown: the budget's first steps are recorded, and of 3 steps"
     )
     assert words.unsettled(process).endswith(" plan. Let the program take more steps")
     assert words.unsettled(process, failed=True).endswith(" plan")
@@ -203,7 +203,7 @@ def test_a_program_that_failed_does_not_fit_nor_not() -> None:
     }
     assert dict(words.facts(process, device, None))["fits"] == "yes"
     failed = dict(words.facts(process, device, None, failed=True))
-    assert failed["fits"] == "not known: the program failed, for another reason"
+    assert failed["fits"] == "unknown: the program failed for another reason"
 
 
 @pytest.mark.parametrize(
@@ -212,11 +212,12 @@ def test_a_program_that_failed_does_not_fit_nor_not() -> None:
         (
             1024,
             False,
-            "476 B more than there is; memory ended 2 times. What all of it needs: --compare plain",
+            "476 B more than available; memory ran out 2 times. --compare plain shows what the whole "
+            "program needs",
             476,
         ),
-        (2048, False, "there was as much, but not in one piece (expandable_segments:True can help); m", None),
-        (2048, True, "there was as much, but not in one piece; memory ended", None),
+        (2048, False, "enough was free, but not as one block (expandable_segments:True can help); m", None),
+        (2048, True, "enough was free, but not as one block; memory ran out", None),
     ],
 )
 def test_an_exceeded_device_is_reported_with_the_missing_bytes(
@@ -237,10 +238,8 @@ def test_an_exceeded_device_is_reported_with_the_missing_bytes(
     }
     assert missing(device) == short
     facts = dict(words.facts(process, device, None))
-    assert facts["fits"].startswith(
-        "no: with 500 B allocated, 1000 B were requested, made by empty, backward of "
-    )
+    assert facts["fits"].startswith("no: with 500 B allocated, 1000 B were requested by empty, backward of ")
     assert said in facts["fits"]
-    assert facts["step"] == "no optimizer ended a step"
+    assert facts["step"] == "unknown: no optimizer completed a step"
     assert facts["host"] == "3.0 GiB of its memory pinned at the peak"
     assert "host" not in dict(words.facts({**process, "peak_pinned_bytes": 4096}, device, None))

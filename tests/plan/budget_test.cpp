@@ -108,6 +108,8 @@ TEST(BudgetTest, SizesSharesAndRemaindersAreParsed) {
 
 TEST(BudgetTest, OtherTextsAreRejectedByName) {
   EXPECT_TRUE(Budget::of("101%", "budget").status().detail().starts_with("budget=101%: "));
+  const Status limited = Budget{}.limit_time(0.5, "time_limit");
+  EXPECT_TRUE(limited.detail().starts_with("time_limit=0.5: ")) << limited.detail();
 }
 
 }  // namespace

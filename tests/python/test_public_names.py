@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import importlib
 from pathlib import Path
+from typing import is_typeddict
 
 import pytest
 import spillway
@@ -70,6 +71,11 @@ def submodules(package: Path) -> set[str]:
 @pytest.mark.parametrize("module", NAMES)
 def test_a_module_exports_exactly_its_names(module: str) -> None:
     assert set(importlib.import_module(module).__all__) == NAMES[module]
+
+
+def test_statistics_exports_stats_and_its_types_alone() -> None:
+    names = set(spillway.statistics.__all__)
+    assert {name for name in names if not is_typeddict(getattr(spillway.statistics, name))} == {"stats"}
 
 
 def test_the_top_level_stays_small() -> None:

@@ -52,6 +52,13 @@ def test_other_words_are_not(tmp_path: Path, text: str) -> None:
     assert (found.returncode, found.stdout) == (0, "")
 
 
+def test_exceptions_are_few_and_state_their_reason() -> None:
+    assert len(words.EXCEPTIONS) <= 20
+    for (file, _), reason in words.EXCEPTIONS.items():
+        assert (ROOT / file).exists(), file
+        assert " " in reason, f"{file}: {reason!r}"
+
+
 def words_of_the_glossary() -> list[str]:
     """The last column: words that stand for the term no longer."""
     rows = [line.split("|") for line in (ROOT / "docs/glossary.md").read_text().splitlines()]

@@ -111,7 +111,7 @@ def test_page_and_terminal_say_the_main_reason_why_something_stayed(tmp_path):
     lines = [step if line[0] == "tagstep" else line for line in synthetic.LINES]
     synthetic.write(tmp_path / "7-1.spillway", lines)
     each = read(tmp_path)[0]
-    said = "Over all steps 2.9 KiB of what was saved for backward passes stayed on the device; the main "
+    said = "Over all steps, 2.9 KiB of saved tensors stayed on the device; the main "
     said += 'reason, for 2.9 KiB, is "parameters and their views: on the device anyway".'
     assert words.facts(each)[-1] == said
     assert "3.9 KiB of 6.8 KiB were offloaded." in page_of([each])

@@ -129,7 +129,7 @@ def test_an_unknown_maker_is_reported_as_unknown(tmp_path, made_by):
     site = site_of(tmp_path, *made_by)
     assert (site.made_by, makers(site)) == ([], "unknown")
     each = digest(read_log(tmp_path / "7-1.spillway"))
-    assert "tag activation/layers.0, maker unknown" in facts(each)[1]
+    assert "tag activation/layers.0, operator unknown" in facts(each)[1]
     assert "<td >unknown</td>" in page([each]) or '<td class="left">unknown</td>' in page([each])
 
 

@@ -59,11 +59,9 @@ def test_copies_stalls_and_steps_are_in_it(tmp_path):
     document = events_of(tmp_path)
     spans = {event["name"]: event for event in document["traceEvents"] if event["ph"] == "X"}
     assert spans["to the host"]["dur"] == 2.0 and spans["to the host"]["args"]["bytes"] == 4000
-    assert spans["wait for a copy back"]["dur"] == 1.0
+    assert spans["wait for a fetch"]["dur"] == 1.0
     assert spans["step 0"]["args"]["stalled_us"] == 1.0
-    lanes = [
-        spans[name]["tid"] for name in ("to the host", "to the device", "wait for a copy back", "step 0")
-    ]
+    lanes = [spans[name]["tid"] for name in ("to the host", "to the device", "wait for a fetch", "step 0")]
     assert len(set(lanes)) == 4
     offloaded = [
         event["args"]["offloaded"]

@@ -40,7 +40,7 @@ std::vector<Layers> parts_of(Layers layers, std::size_t num_slices) {
     TORCH_CHECK_VALUE(layers[index].forward,
                       "Spillway: layers[",
                       index,
-                      "] has no forward function. Set Layers::forward.");
+                      "] has no forward function. Set Layer::forward.");
     sizes.push_back(bytes_of(layers[index]));
   }
   auto begins = split_by_bytes(sizes, std::min(2 * num_slices, layers.size()));

@@ -30,11 +30,11 @@ struct BudgetSettings {
 /// recorded and may need more. A step ends with end_step() (spillway/torch/region.h), or with the
 /// next region after a backward pass.
 ///
-/// Threads: must end on the thread that created it.
+/// Threads: must be destroyed on the thread that created it; otherwise the process aborts.
 /// Errors: the constructor enters no region if it throws. c10::ValueError for a budget that is
 /// neither a size nor a share, or more than the device has; a time_limit other than 0 or 1 to 100;
-/// an invalid tag (check_tag_name); another budget for the tag, or a second tag with a budget,
-/// within one step. BudgetError if the previous step has missed its budget.
+/// an empty or invalid tag (as OffloadRegion); another budget for the tag, or a second tag with a
+/// budget, within one step. BudgetError if the previous step has missed its budget.
 class SPILLWAY_TORCH_API BudgetRegion {
  public:
   explicit BudgetRegion(std::string_view budget, const BudgetSettings& settings = {});

@@ -47,6 +47,8 @@ class SPILLWAY_TORCH_API CheckpointedCall {
 /// For C++ users: returns `function(inputs)`, drops its saved tensors, and recomputes them in the
 /// backward pass. The inputs are kept, on the host if the options request it. `function` must be
 /// copyable and compute the same when it is called again. Without gradients it is called directly.
+/// Errors: exceptions of `function`. In the backward pass: c10::Error if the second call saves
+/// other tensors than the first one, or if an input was changed in place.
 template <typename Function>
 auto checkpoint(Function function,
                 const std::vector<at::Tensor>& inputs,

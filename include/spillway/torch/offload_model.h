@@ -73,7 +73,7 @@ class SPILLWAY_TORCH_API OffloadModel {
   /// too.
   void wait_for_copies();
 
-  /// Byte counts since construction.
+  /// Bytes copied since construction, and the device memory for parts.
   [[nodiscard]] OffloadedParts::Stats stats() const;
 
  private:

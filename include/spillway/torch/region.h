@@ -29,9 +29,10 @@ struct RegionSettings {
 /// `offload_ratio` of their bytes under `tag`. Works with and without Python. Regions nest; the
 /// innermost one applies.
 ///
-/// Threads: must end on the thread that created it.
-/// Errors: c10::ValueError for a ratio outside [0, 1], an invalid tag (check_tag_name), or a tag
-/// with another ratio in this step.
+/// Threads: must be destroyed on the thread that created it; otherwise the process aborts.
+/// Errors: c10::ValueError for a ratio outside [0, 1], a tag with another ratio in this step, or an
+/// invalid tag. A tag is "" or names joined by "/", none of them empty, without "*" and control
+/// characters, of at most 256 bytes.
 class SPILLWAY_TORCH_API OffloadRegion {
  public:
   explicit OffloadRegion(double offload_ratio,
@@ -50,7 +51,8 @@ class SPILLWAY_TORCH_API OffloadRegion {
 /// (docs/recompute.md). The regions around and inside it decide whether the other tensors are
 /// offloaded.
 ///
-/// Threads: must end on the thread that created it. Errors: c10::ValueError as OffloadRegion.
+/// Threads: must be destroyed on the thread that created it; otherwise the process aborts.
+/// Errors: c10::ValueError if the tag "recompute" has another ratio in this step.
 class SPILLWAY_TORCH_API RecomputeRegion {
  public:
   RecomputeRegion();
@@ -64,7 +66,7 @@ class SPILLWAY_TORCH_API RecomputeRegion {
 
 /// Keeps tensors that are saved on this thread during its lifetime on the device, whatever regions
 /// are around it.
-/// Threads: must end on the thread that created it.
+/// Threads: must be destroyed on the thread that created it; otherwise the process aborts.
 class SPILLWAY_TORCH_API KeepingRegion {
  public:
   KeepingRegion();

@@ -84,23 +84,23 @@ def _fits(process: dict[str, Any], device: dict[str, Any], failed: bool) -> str:
     if failed and (missed := process.get("budget_missed")):
         return f"not within the budget: {missed}"
     if ended is None:
-        return "not known: the program failed, for another reason" if failed else "yes"
-    by = f", made by {maker(ended)}" if ended["operator"] or ended["lines"] else ""
+        return "unknown: the program failed for another reason" if failed else "yes"
+    by = f" by {maker(ended)}" if ended["operator"] or ended["lines"] else ""
     short = missing(device)
-    why = f"{size(short)} more than there is" if short else "there was as much, but not in one piece"
+    why = f"{size(short)} more than available" if short else "enough was free, but not as one block"
     if short is None and not process["expandable_segments"]:
         why += " (expandable_segments:True can help)"
-    times = f"; memory ended {count(ended['times'], 'time')}" if ended["times"] > 1 else ""
+    times = f"; memory ran out {count(ended['times'], 'time')}" if ended["times"] > 1 else ""
     return (
         f"no: with {size(ended['allocated_bytes'])} allocated, {size(ended['requested_bytes'])} were "
-        f"requested{by}: {why}{times}. What all of it needs: --compare plain"
+        f"requested{by}: {why}{times}. --compare plain shows what the whole program needs"
     )
 
 
 def _step(process: dict[str, Any], samples: float | None, failed: bool) -> str:
     steps = process["steps"]
     if not steps["count"]:
-        return "no optimizer ended a step"
+        return "unknown: no optimizer completed a step"
     step = steps["median_ms"]
     if step is None:
         return unsettled(process, failed)
@@ -109,7 +109,7 @@ def _step(process: dict[str, Any], samples: float | None, failed: bool) -> str:
     if steps["count"] > 1:
         after = "the first" if measured == steps["count"] - 1 else "its plan had settled"
         of = f"median of {measured} after {after}"
-    rate = f"; {samples / step * 1e3:.4g} samples a second" if samples and step else ""
+    rate = f"; {samples / step * 1e3:.4g} samples per second" if samples and step else ""
     return f"{milliseconds(step)} modeled ({of}){rate}"
 
 
@@ -118,7 +118,7 @@ def unsettled(process: dict[str, Any], failed: bool = False) -> str:
     taken = count(process["steps"]["count"], "step")
     advice = "" if failed else ". Let the program take more steps"
     return (
-        f"not known: the budget's first steps are recorded, and of {taken} no two in a row followed the same "
+        f"unknown: the budget's first steps are recorded, and of {taken} no two in a row followed the same "
         f"plan{advice}"
     )
 

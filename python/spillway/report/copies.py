@@ -64,7 +64,7 @@ class Site:
         return self.bytes * self.times
 
 
-BACK, REUSE, OTHER = "a copy back", "memory that a copy still read", "another stream"
+BACK, REUSE, OTHER = "a fetch", "memory that a copy still read", "another stream"
 
 
 def copies_of(log: RunLog) -> Copies:

@@ -42,12 +42,12 @@ def notices(each: Digest) -> list[str]:
     if each.log.detailed_until is not None:
         found.append(
             f"Single events were written for the first {span(each.log.detailed_until)} of the run only: "
-            "copies, stalls, pictures, and memory by tag are of that time. The peak of device memory, pinned "
+            "copies, stalls, charts, and memory by tag are of that time. The peak of device memory, pinned "
             "memory, offloaded bytes by region, and resident storages are of all of the run."
         )
     if each.log.about.get("allocator") != "spillway":
         found.append(
-            f"Device memory was of the allocator '{each.log.about.get('allocator')}': it knows no tags."
+            f"Device memory came from the allocator '{each.log.about.get('allocator')}', which has no tags."
         )
     return found
 
@@ -79,9 +79,9 @@ def facts(each: Digest) -> list[str]:
         found.append(_largest(each.sites[0]))
     if copies.copy_time:
         found.append(
-            f"{size(copies.all.out_bytes)} went to the host and {size(copies.all.in_bytes)} was fetched in "
-            f"{span(copies.copy_time)} of copying, of which {percent(copies.hidden_share)} was hidden behind "
-            f"computation{when}."
+            f"{size(copies.all.out_bytes)} was copied to the host and {size(copies.all.in_bytes)} was "
+            f"fetched. Copies took {span(copies.copy_time)}, of which {percent(copies.hidden_share)} was "
+            f"hidden behind computation{when}."
         )
         waits = ", ".join(
             f"{span(time)} for {why}" for why, time in sorted(copies.stalled_for.items(), key=lambda i: -i[1])
@@ -109,7 +109,7 @@ def _skipped(skipped: dict[str, dict[str, int]]) -> str:
     reason = max(skipped, key=lambda reason: skipped[reason]["bytes"])
     most = skipped[reason]["bytes"]
     return (
-        f"Over all steps {size(total)} of what was saved for backward passes stayed on the device; the "
+        f"Over all steps, {size(total)} of saved tensors stayed on the device; the "
         f'main reason, for {size(most)}, is "{REASONS.get(reason, reason)}".'
     )
 
@@ -123,7 +123,7 @@ def _peak(each: Digest, usage: Usage) -> str:
             f"{peak}. Without offload it would have been {without}: the peak of device memory "
             f"plus offloaded bytes.{_not_in_it(each)}"
         )
-    where = f"{_first(each)}; the statistics of later steps know of none higher"
+    where = f"{_first(each)}; later steps had no higher peak by their statistics"
     if usage.later_peak:
         where = f"by the statistics of later steps; {_first(each)} it was {size(usage.peak.device)}"
     return (
@@ -152,7 +152,7 @@ def costs_of(each: Digest) -> str:
 def _largest(site: Site) -> str:
     costs = site.costs
     where = f"tag {site.memory}" if site.memory else "untagged"
-    made = f"made by {makers(site)}" if site.made_by else "maker unknown"
+    made = f"made by {makers(site)}" if site.made_by else "operator unknown"
     source = f"{where}, {made}" + (f", saved at {lines(site)}" if site.lines else "")
     return (
         f"The largest offloaded storage: {size(site.bytes)} ({site.bytes} bytes), {source}. It was offloaded "
