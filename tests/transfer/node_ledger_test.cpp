@@ -312,6 +312,7 @@ TEST_F(NodeLedgerTest, WhatIsNoLedgerOfThisUserIsNotTrusted) {
                                                fs::create_symlink(folder_ / "target", path);
                                          }};
   std::ofstream(folder_ / "target").flush();
+  chmod((folder_ / "target").c_str(), 0600);  // a ledger that would be trusted under its own name
   for (const auto& each : spoil) {
     ASSERT_TRUE(ledger_.charge(1_KiB, 1_MiB).ok());
     each();
