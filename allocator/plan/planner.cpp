@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -33,22 +32,19 @@ std::uint64_t least_of(const StepProfile& profile, const PeakProfile& all_offloa
   return none_for_others.most();
 }
 
-/// By candidate: the seconds of its copies per byte and second of memory that its windows free;
-/// zero without times.
+/// By candidate: the bytes that it copies, per byte that its windows free and per event. It does
+/// not depend on measured times, so plans stay the same while these vary.
 std::vector<double> copy_costs(const StepProfile& profile) {
-  std::vector<double> costs(profile.candidates.size());
-  if (!profile.timed()) return costs;
-  std::vector<double> before(profile.events() + 1);
-  std::partial_sum(profile.seconds.begin(), profile.seconds.end(), before.begin() + 1);
-  for (std::size_t candidate = 0; candidate < costs.size(); ++candidate) {
-    double copies = 0;
+  std::vector<double> costs;
+  costs.reserve(profile.candidates.size());
+  for (const Candidate& candidate : profile.candidates) {
+    double copied = 0;
     double freed = 0;
-    for (const Window& window : profile.candidates[candidate].windows) {
-      if (window.out > 0) copies += profile.link.out_seconds(window.out);
-      if (window.in > 0) copies += profile.link.in_seconds(window.in);
-      freed += static_cast<double>(window.bytes) * (before[window.to] - before[window.from]);
+    for (const Window& window : candidate.windows) {
+      copied += static_cast<double>(window.out + window.in);
+      freed += static_cast<double>(window.bytes) * static_cast<double>(window.to - window.from);
     }
-    costs[candidate] = copies > 0 ? copies / freed : 0;  // infinite if it frees nothing
+    costs.push_back(copied > 0 ? copied / freed : 0);  // infinite if it frees nothing
   }
   return costs;
 }

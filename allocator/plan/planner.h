@@ -14,10 +14,9 @@ namespace spillway {
 ///
 /// Candidates whose windows lower no peak are kept, whatever the budget, those that can only be
 /// offloaded first. All others start offloaded or recomputed, and are put back while the budget
-/// allows it. Of those that can only be offloaded, the ones whose copies take longest per byte and
-/// second of freed memory are put back first: short windows, small storages, and contents that were
-/// written. Without times, the latest are. Of the recomputable ones, the most expensive per byte
-/// are put back first.
+/// allows it. Of those that can only be offloaded, the ones that copy most per freed byte and event
+/// are put back first: short windows, and contents that were written. Of the recomputable ones, the
+/// most expensive per byte are put back first.
 ///
 /// The simulator finds how many of the first kind are put back before the second kind. While the
 /// link keeps up, offloading is free; beyond that, recomputation frees a byte for far less. If the

@@ -91,9 +91,9 @@ class Residency {
 
   /// Begins copying `size` bytes at `source` to the host. The device block may be freed at any time
   /// afterwards: a block of the heap carries the copy's fence (invariant 2 in docs/invariants.md).
-  /// If `source` is not in the heap, the caller keeps it allocated until Stash::written() has passed.
-  /// Stream: after everything submitted to `producer` so far; no host wait.
-  /// Errors: kOutOfHostMemory, kDriver. Nothing has changed then.
+  /// If `source` is not in the heap, the caller keeps it allocated until Stash::written() has
+  /// passed. Stream: after everything submitted to `producer` so far; no host wait. Errors:
+  /// kOutOfHostMemory, kDriver. Nothing has changed then.
   Result<Stash> stash(driver::DevicePtr source, Bytes size, driver::Stream producer);
   /// As above, for several parts of one storage, all or none; one fence for all.
   /// Requires: at least one.

@@ -41,9 +41,9 @@ TEST(ReservedMarginTest, ReservedBytesBeyondTheBudgetLowerTheNextPlan) {
   EXPECT_LE(chooser.planned_last()->plan.peak, 1190_B);
 }
 
-/// Whatever steps reserve beyond their plan, as long as it does not grow, they come to stay within
+/// Whatever steps reserve beyond their plan, as long as it does not grow, they stay within
 /// the budget, or to follow the plan that needs least. No plan is remade after that.
-TEST(ReservedMarginTest, StepsComeToStayWithinTheBudget) {
+TEST(ReservedMarginTest, StepsReachTheBudgetOrTheLeastPlan) {
   for (const std::uint64_t beyond : {0U, 10U, 60U, 150U, 290U, 400U}) {
     BudgetChooser chooser(1250_B);
     step(chooser, {100, 100, 100}, 1000);
