@@ -236,7 +236,7 @@ def test_a_budget_for_what_is_no_model_is_refused():
 
 
 def test_two_budgets_in_a_step_are_refused_and_both_are_named():
-    text = "1048576 bytes.* 2097152 bytes"
+    text = "1048576 bytes.*2097152 bytes"
     inner = spillway.offload(budget=1 << 21)
     with spillway.offload(budget=1 << 20), pytest.raises(ValueError, match=text), inner:
         pass
