@@ -42,7 +42,7 @@ Status refuse_in_forked_child() {
 }
 
 int finish(const Status& status) {
-  if (!status.ok()) last_error() = status.message();
+  if (!status.ok()) last_error() = status.detail();
   return code_of(status.code());
 }
 

@@ -35,6 +35,9 @@ TEST(TagsTest, APopWithoutAPushIsRefused) {
 
 TEST(TagsTest, WhatIsNoPathIsRefusedAndOpensNothing) {
   EXPECT_EQ(spillway_tag_push(nullptr), SPILLWAY_INVALID_ARGUMENT);
+  // For users: without the name of a source file.
+  EXPECT_STREQ(spillway_last_error(),
+               "spillway_tag_push: tag is null. Pass a path such as \"model/layer\".");
   EXPECT_EQ(spillway_tag_push("a//b"), SPILLWAY_INVALID_ARGUMENT);
   EXPECT_EQ(spillway_tag_pop(), SPILLWAY_NOT_READY);
 }
