@@ -37,9 +37,10 @@ class CandidateStretches {
 
   [[nodiscard]] double in_since(std::size_t event) const {
     double seconds = 0;
-    for (const Window& window : known_.windows)
+    for (const Window& window : known_.windows) {
       if (window.in > 0 && is_used_after(window, event))
         seconds += profile_.link.in_seconds(window.in);
+    }
     return seconds;
   }
 
