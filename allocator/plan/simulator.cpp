@@ -50,6 +50,7 @@ struct Absence {
 /// over later ones, if what used it in between is not recomputed.
 std::vector<Absence> absences_of(const StepProfile& profile, const BudgetPlan& plan) {
   std::vector<Absence> absences;
+  absences.reserve(plan.actions.size());
   for (std::size_t candidate = 0; candidate < plan.actions.size(); ++candidate) {
     const Candidate& known = profile.candidates[candidate];
     const std::size_t first_use = plan.first_use[candidate];
@@ -93,6 +94,7 @@ class Simulation {
   }
 
   StepTiming run() {
+    leaving_.reserve(absences_.size());
     for (std::size_t event = 0; event < profile_.events(); ++event) {
       ready_.each(event, [&](std::size_t each) { copy_out(absences_[each]); });
       released_.each(event, [&](std::size_t each) { release(absences_[each]); });
