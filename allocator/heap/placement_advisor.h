@@ -36,11 +36,11 @@ class PlacementAdvisor {
   ///
   /// The heap checks each request's size and stream, and that its address is free. After the first
   /// difference the rest of the step is served without the replay plan. After three such steps
-  /// in a row (one with a target) it is dropped and the heap records steps again. Blocks of pools
-  /// are not in it. Without a target, neither are blocks that outlive their step, nor those that
-  /// other streams or copies use. trim_sync() ends a replay plan. After an out-of-memory error
-  /// without a target there are no more replay plans.
-  /// Stream: blocks the host when a replay plan begins or ends.
+  /// in a row (one with a target), or when the target is smaller than the one that it was made for,
+  /// it is dropped and the heap records steps again. Blocks of pools are not in it. Without a
+  /// target, neither are blocks that outlive their step, nor those that other streams or copies
+  /// use. trim_sync() ends a replay plan. After an out-of-memory error without a target there are
+  /// no more replay plans. Stream: blocks the host when a replay plan begins or ends.
   void end_step();
 
   /// Peak of the reserved bytes since the target was set; zero without a target.
