@@ -41,10 +41,9 @@ std::vector<ActiveCosts::Item> items_of(const std::vector<Stretch>& stretches,
 }
 
 /// Each candidate that can be recomputed, with its largest window.
-std::vector<ActiveCosts::Item> recomputations_of(const StepProfile& profile) {
+std::vector<ActiveCosts::Item> recomputations_of(const StepProfile& profile,
+                                                 const std::vector<std::size_t>& first_use) {
   std::vector<ActiveCosts::Item> items;
-  const auto first_use =
-      first_uses(profile, std::vector(profile.candidates.size(), Action::kOffload));
   for (std::size_t candidate = 0; candidate < profile.candidates.size(); ++candidate) {
     const Candidate& known = profile.candidates[candidate];
     if (!known.recompute) continue;
@@ -62,10 +61,11 @@ class Bound {
  public:
   Bound(const StepProfile& profile, Bytes budget)
       : events_(profile.events()),
-        stretches_(stretches_of(profile)),
+        first_use_(first_uses(profile, std::vector(profile.candidates.size(), Action::kOffload))),
+        stretches_(stretches_of(profile, first_use_)),
         out_(items_of(stretches_, &Stretch::out)),
         in_(items_of(stretches_, &Stretch::in)),
-        recompute_(recomputations_of(profile)),
+        recompute_(recomputations_of(profile, first_use_)),
         over_(events_),
         recomputable_(events_ + 1),
         recomputable_first_(events_ + 1),
@@ -120,7 +120,7 @@ class Bound {
     StepBound bound{end + recompute, static_cast<std::uint64_t>(recomputed)};
     if (recompute > 0) bound.limit = StepBound::Limit::kRecompute;
     for (std::size_t split = 0; split <= events_; ++split) {
-      const double again = split <= first_use_ ? recompute : 0;
+      const double again = split <= first_recompute_ ? recompute : 0;
       const double plain = end - before_[split] + again;
       const double stall_out = out_until_[split];
       const double stall_in = std::max(0.0, in_since_[split] - before_[split] - plain);
@@ -198,23 +198,23 @@ class Bound {
   void find_limits(const StepProfile& profile) {
     std::size_t first = events_;
     std::size_t last = 0;
-    first_use_ = events_;
-    const auto uses = first_uses(profile, std::vector(profile.candidates.size(), Action::kOffload));
+    first_recompute_ = events_;
     for (std::size_t candidate = 0; candidate < profile.candidates.size(); ++candidate) {
       const Candidate& known = profile.candidates[candidate];
       for (const Window& window : known.windows) {
         if (window.out > 0) first = std::min(first, window.ready);
         if (window.in > 0) last = std::max(last, window.to);
       }
-      if (uses[candidate] < events_) last = std::max(last, uses[candidate]);
+      if (first_use_[candidate] < events_) last = std::max(last, first_use_[candidate]);
       if (known.recompute && !known.windows.empty())
-        first_use_ = std::min(first_use_, known.windows.front().to);
+        first_recompute_ = std::min(first_recompute_, known.windows.front().to);
     }
     first_ = before_[first];
     last_ = before_[last];
   }
 
   const std::size_t events_;
+  const std::vector<std::size_t> first_use_;  // by candidate, with everything offloaded
   const std::vector<Stretch> stretches_;
   ActiveCosts out_;                               // O of the header
   ActiveCosts in_;                                // I
@@ -224,11 +224,11 @@ class Bound {
   std::vector<double> recomputable_first_;        // part of these that was not recomputed before
   std::vector<std::vector<std::size_t>> begins_;  // stretches by event
   std::vector<std::vector<std::size_t>> ends_;
-  std::vector<double> before_;     // t(k), and t_end
-  std::size_t first_use_ = 0;      // that may recompute
-  double first_ = 0;               // t_first
-  double last_ = 0;                // t_last
-  std::vector<double> out_until_;  // by event, in the latest at()
+  std::vector<double> before_;       // t(k), and t_end
+  std::size_t first_recompute_ = 0;  // the first use that may recompute
+  double first_ = 0;                 // t_first
+  double last_ = 0;                  // t_last
+  std::vector<double> out_until_;    // by event, in the latest at()
   std::vector<double> in_since_;
 };
 

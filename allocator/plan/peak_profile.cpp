@@ -181,7 +181,7 @@ void complete(const StepProfile& profile,
   if (!profile.memory.operands.empty()) shifted.emplace(room.first_use(), profile.events());
   const Uses& uses = shifted ? *shifted : known;
   plan.first_use = plan.fetch = uses.first_use;
-  std::size_t earliest = 0;
+  std::size_t earliest = uses.next[0];  // fetches begin at uses
   for (const std::size_t candidate : uses.in_order) {
     const std::size_t first_use = uses.first_use[candidate];
     if (plan.actions[candidate] != Action::kOffload || first_use >= profile.events()) continue;

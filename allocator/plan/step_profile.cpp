@@ -29,10 +29,10 @@ void StepProfile::set_contents(std::size_t candidate, std::uint64_t bytes) {
   first.in = first.to < events() ? bytes : 0;
 }
 
-double StepProfile::out_seconds(std::size_t candidate) const {
+double StepProfile::out_seconds(std::size_t candidate, std::size_t until) const {
   double sum = 0;
   for (const Window& window : candidates[candidate].windows)
-    if (window.out > 0) sum += link.out_seconds(window.out);
+    if (window.from <= until && window.out > 0) sum += link.out_seconds(window.out);
   return sum;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -67,8 +68,9 @@ struct StepProfile {
     return windows.empty() ? events() : windows.front().to;
   }
 
-  /// Seconds of the copies out of all of a candidate's windows.
-  [[nodiscard]] double out_seconds(std::size_t candidate) const;
+  /// Seconds of the copies out of a candidate's windows, of those that begin at `until` or before.
+  [[nodiscard]] double out_seconds(
+      std::size_t candidate, std::size_t until = std::numeric_limits<std::size_t>::max()) const;
 
   /// Compute seconds up to the end of the last event in which a copy out becomes possible: the
   /// forward pass, in a step of one. Copies out that take no longer do not delay compute after it.

@@ -14,6 +14,7 @@ class CandidateStretches {
                      std::size_t first_use,
                      bool is_operand)
       : profile_(profile),
+        candidate_(candidate),
         known_(profile.candidates[candidate]),
         first_use_(first_use),
         is_operand_(is_operand) {}
@@ -24,17 +25,16 @@ class CandidateStretches {
     const bool first = windows.size() < 2 || from < windows[1].from;
     // Recomputed a second time, it needs no copy either.
     const double in = first || !recomputable ? in_since(from) : 0;
-    return {from, to, static_cast<double>(bytes), out_until(from), in, recomputable, first};
+    return {from,
+            to,
+            static_cast<double>(bytes),
+            profile_.out_seconds(candidate_, from),
+            in,
+            recomputable,
+            first};
   }
 
  private:
-  [[nodiscard]] double out_until(std::size_t event) const {
-    double seconds = 0;
-    for (const Window& window : known_.windows)
-      if (window.from <= event && window.out > 0) seconds += profile_.link.out_seconds(window.out);
-    return seconds;
-  }
-
   [[nodiscard]] double in_since(std::size_t event) const {
     double seconds = 0;
     for (const Window& window : known_.windows) {
@@ -53,6 +53,7 @@ class CandidateStretches {
   }
 
   const StepProfile& profile_;
+  const std::size_t candidate_;
   const Candidate& known_;
   const std::size_t first_use_;  // with everything offloaded
   const bool is_operand_;
@@ -60,12 +61,12 @@ class CandidateStretches {
 
 }  // namespace
 
-std::vector<Stretch> stretches_of(const StepProfile& profile) {
+std::vector<Stretch> stretches_of(const StepProfile& profile,
+                                  const std::vector<std::size_t>& first_use) {
   const std::size_t candidates = profile.candidates.size();
   std::vector<std::vector<const Operand*>> operands(candidates);
   for (const Operand& operand : profile.memory.operands)
     operands[operand.storage].push_back(&operand);
-  const auto first_use = first_uses(profile, std::vector(candidates, Action::kOffload));
   std::vector<Stretch> stretches;
   for (std::size_t candidate = 0; candidate < candidates; ++candidate) {
     const CandidateStretches all(

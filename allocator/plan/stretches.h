@@ -20,7 +20,9 @@ struct Stretch {
   bool first = true;  // it was not fetched or recomputed before
 };
 
-/// The stretches of all candidates. Requires: profile.timed().
-std::vector<Stretch> stretches_of(const StepProfile& profile);
+/// The stretches of all candidates. `first_use`: first_uses() with everything offloaded.
+/// Requires: profile.timed().
+std::vector<Stretch> stretches_of(const StepProfile& profile,
+                                  const std::vector<std::size_t>& first_use);
 
 }  // namespace spillway
