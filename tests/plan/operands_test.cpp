@@ -18,6 +18,7 @@ namespace {
 using namespace literals;
 using test_steps::budgets_of;
 using test_steps::gated_block;
+using test_steps::random_actions;
 using test_steps::random_step_with_operands;
 
 constexpr std::uint64_t kOperandsSeed = 17;
@@ -220,14 +221,7 @@ TEST(OperandsTest, RandomActionsNeedThePredictedPeakAndNeverBeatTheBound) {
   std::mt19937_64 random(kOperandsSeed);
   for (int trial = 0; trial < 200; ++trial) {
     const StepProfile step = random_step_with_operands(random, 4 + random() % 20);
-    std::vector<Action> actions;
-    for (const Candidate& storage : step.candidates) {
-      const auto one = random() % 3;
-      actions.push_back(one == 0            ? Action::kKeep
-                        : one == 1          ? Action::kOffload
-                        : storage.recompute ? Action::kRecompute
-                                            : Action::kOffload);
-    }
+    const std::vector<Action> actions = random_actions(random, step);
     BudgetPlan plan = plan_with(step, actions, Bytes{});
     const auto allocated = allocated_bytes(step, plan.actions, plan.fetch);
     ASSERT_EQ(plan.peak.count(), *std::max_element(allocated.begin(), allocated.end()))
@@ -245,13 +239,7 @@ TEST(OperandsTest, NoPlanBeatsTheBoundIfOperandsAreReleasedEarlyOrHaveNoOwnUse) 
   for (int trial = 0; trial < 300; ++trial) {
     const StepProfile step =
         random_step_with_operands(random, 4 + random() % 12, ~std::size_t{0}, true);
-    std::vector<Action> actions;
-    for (const Candidate& storage : step.candidates) {
-      const auto one = random() % 3;
-      actions.push_back(one == 0                         ? Action::kKeep
-                        : one == 1 || !storage.recompute ? Action::kOffload
-                                                         : Action::kRecompute);
-    }
+    const std::vector<Action> actions = random_actions(random, step);
     const Bytes needed = plan_with(step, actions, Bytes{}).peak;
     for (const BudgetPlan& plan : {plan_with(step, actions, needed), plan_step(step, needed)}) {
       ASSERT_EQ(check_plan(step, plan, needed), std::nullopt) << "trial " << trial;

@@ -194,6 +194,18 @@ inline std::vector<Bytes> budgets_of(const StepProfile& step, std::uint64_t coun
   return budgets;
 }
 
+/// A random action for each candidate; none is recomputed that cannot be.
+inline std::vector<Action> random_actions(std::mt19937_64& random, const StepProfile& step) {
+  std::vector<Action> actions;
+  for (const Candidate& candidate : step.candidates) {
+    const auto one = random() % 3;
+    actions.push_back(one == 0                           ? Action::kKeep
+                      : one == 1 || !candidate.recompute ? Action::kOffload
+                                                         : Action::kRecompute);
+  }
+  return actions;
+}
+
 /// The least time of any choice of actions, each fetched when the planner would.
 inline double best_of_all(const StepProfile& step, Bytes budget) {
   double best = 1e300;

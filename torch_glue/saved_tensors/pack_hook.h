@@ -32,7 +32,7 @@ struct Offloaded {
   StorageHandle<SavedStorage> storage;
 };
 
-/// Its layout over a storage that an operator computes again.
+/// Its layout over a storage that is recomputed.
 struct Recomputed {
   Layout layout;
   StorageHandle<SharedStorage> storage;
