@@ -38,6 +38,15 @@ class ReplayTest : public HeapTest {
     step();
   }
 
+  /// Three steps, of which the last one is replayed; peaks are those of the last one.
+  template <typename Step>
+  void peaks_of_third(Step step_once) {
+    step_once();
+    step_once();
+    heap_->view().reset_peaks();
+    step_once();
+  }
+
   std::uint64_t replayed() { return heap_->stats().replayed_allocations; }
 
   std::uint64_t mismatches() { return heap_->stats().replay_mismatches; }

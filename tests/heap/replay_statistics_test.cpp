@@ -66,10 +66,7 @@ TEST_F(ReplayTest, PeaksIncludeTheBytesOfOtherStreams) {
     free(b);
     heap_->placement().end_step();
   };
-  for (int i = 0; i < 2; ++i)
-    step_beside();
-  heap_->view().reset_peaks();
-  step_beside();
+  peaks_of_third(step_beside);
 
   EXPECT_EQ(replayed(), 2U);
   EXPECT_EQ(heap_->stats().allocated_peak, 5_MiB);
@@ -82,10 +79,7 @@ TEST_F(ReplayTest, PeaksExcludeBytesFreedBeforeOtherStreamsAllocate) {
     free(allocate(2_MiB, side_));
     heap_->placement().end_step();
   };
-  for (int i = 0; i < 2; ++i)
-    step_before();
-  heap_->view().reset_peaks();
-  step_before();
+  peaks_of_third(step_before);
 
   EXPECT_EQ(replayed(), 1U);
   EXPECT_EQ(heap_->stats().allocated_peak, 3_MiB);
@@ -99,10 +93,7 @@ TEST_F(ReplayTest, ThePeakOfAReplayedStepIncludesPersistentMemory) {
     free(allocate(2_MiB, main_, TagId{6}));
     heap_->placement().end_step();
   };
-  for (int i = 0; i < 2; ++i)
-    step_of_tag();
-  heap_->view().reset_peaks();
-  step_of_tag();
+  peaks_of_third(step_of_tag);
 
   EXPECT_EQ(replayed(), 2U);
   EXPECT_EQ(heap_->stats().allocated_peak, 4_MiB);
