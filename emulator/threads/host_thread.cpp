@@ -14,9 +14,12 @@
 namespace spillway::emulator {
 namespace {
 
-constexpr std::size_t kSyncClocks = 512;
+/// Objects beyond these share clocks, which orders more than the program does.
+constexpr std::size_t kSyncClocks = 1U << 12U;
+constexpr std::size_t kProbes = 32;
 
 struct SyncClock {
+  std::atomic<const void*> object{nullptr};
   SpinLock lock;
   VectorClock clock;
 };
@@ -35,10 +38,18 @@ constinit thread_local HostThread* current __attribute__((tls_model("initial-exe
 // A signal handler that posts a semaphore within this code must not wait for its own thread.
 constinit thread_local bool busy __attribute__((tls_model("initial-exec"))) = false;
 
+/// The object's own clock: open addressing, without a lock that the program could observe.
 SyncClock& clock_of(const void* object) {
   constexpr std::uint64_t kMixer = 0x9E3779B97F4A7C15;
-  const auto mixed = (reinterpret_cast<std::uintptr_t>(object) >> 3U) * kMixer;
-  return (*sync_clocks.load(std::memory_order_relaxed))[mixed >> 55U];
+  const auto mixed = ((reinterpret_cast<std::uintptr_t>(object) >> 3U) * kMixer) >> 32U;
+  auto& all = *sync_clocks.load(std::memory_order_relaxed);
+  for (std::size_t probe = 0; probe < kProbes; ++probe) {
+    SyncClock& entry = all[(mixed + probe) % kSyncClocks];
+    const void* owner = entry.object.load();
+    if (owner == nullptr && entry.object.compare_exchange_strong(owner, object)) return entry;
+    if (owner == object) return entry;
+  }
+  return all[mixed % kSyncClocks];
 }
 
 bool counts(const void* object) {

@@ -35,8 +35,9 @@ void become(HostThread* thread);
 void discard(HostThread* thread);
 
 /// Order between threads: at an object (a mutex, a semaphore, a thread's end) one thread releases
-/// its knowledge and another one acquires all knowledge released there. Several objects may share a
-/// slot, which orders more than the program does. Allocates nothing, never waits.
+/// its knowledge and another one acquires all knowledge released there. Thousands of objects have
+/// clocks of their own; further ones share them, which orders more than the program does.
+/// Allocates nothing, never waits.
 void release_at(const void* object);
 void acquire_at(const void* object);
 

@@ -10,6 +10,7 @@
 #include <mutex>
 #include <shared_mutex>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -73,6 +74,17 @@ TEST_F(OrderThreadsTest, AMutexHandsOver) {
   write_then_read(meet, meet);
 
   EXPECT_EQ(reports().size(), 0U);
+}
+
+TEST_F(OrderThreadsTest, DifferentMutexesOrderNothingHoweverManyThereAre) {
+  std::vector<std::mutex> mutexes(2000);
+  const auto meet = [&](std::size_t from) {
+    for (std::size_t i = from; i < from + mutexes.size() / 2; ++i)
+      const std::lock_guard guard(mutexes[i]);
+  };
+  write_then_read([&] { meet(0); }, [&] { meet(mutexes.size() / 2); });
+
+  EXPECT_EQ(reports().size(), 1U);
 }
 
 TEST_F(OrderThreadsTest, AReadersLockHandsOver) {
