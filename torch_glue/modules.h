@@ -17,6 +17,9 @@ void define_lifetimes(pybind11::module_& module);
 /// The Python module's part for micro-batches: python/spillway/_microbatches.py.
 void define_microbatches(pybind11::module_& module);
 
+/// Python bindings of managed storages, for python/spillway/_managed.py.
+void define_model_state(pybind11::module_& module);
+
 /// Adds what python/spillway/_pause.py and memory_saver.py stand on.
 void bind_pause(pybind11::module_& module);
 

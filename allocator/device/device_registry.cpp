@@ -34,11 +34,14 @@ Result<DeviceRuntime*> DeviceRegistry::device(DeviceId id) {
   }
   SPILLWAY_ASSIGN_OR_RETURN(const driver::Device device, driver::Device::open(*api, id));
   RuntimeOptions options = options_;
+  std::optional<Budget> budget;
   {
     const Lock lock(mutex_);
     options.memory_limit = memory_limit_;
+    budget = budget_;
   }
   SPILLWAY_ASSIGN_OR_RETURN(auto made, DeviceRuntime::create(device, options, evictable_));
+  if (budget) SPILLWAY_RETURN_IF_ERROR(made->hold_budget(*budget));
   const Lock lock(mutex_);
   DeviceRuntime* const entered = devices_.emplace(id, std::move(made)).first->second.get();
   const auto number = static_cast<std::size_t>(id);
@@ -69,6 +72,16 @@ DeviceRuntime* DeviceRegistry::owner(driver::DevicePtr at) const {
     if (device->heap().find(at).allocated) return device;
   }
   return nullptr;
+}
+
+Status DeviceRegistry::hold_budget(const Budget& budget) {
+  const Lock making(making_);
+  for (DeviceRuntime* const device : made()) {
+    SPILLWAY_RETURN_IF_ERROR(device->hold_budget(budget));
+  }
+  const Lock lock(mutex_);
+  budget_ = budget;
+  return {};
 }
 
 Status DeviceRegistry::set_memory_limit(Bytes limit) {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace spillway {
@@ -38,6 +39,12 @@ class DeviceRegistry {
   /// unchanged. A later device with less memory cannot be created.
   Status set_memory_limit(Bytes limit);
 
+  /// Caps the reserved bytes of each device's heap for the whole process, also of devices created
+  /// later (HeapLimits::hold_budget). A device on which it is less than
+  /// HeapLimits::smallest_budget() has none.
+  /// Errors: kDriver, if it is a share of the device's memory, which cannot be queried.
+  Status hold_budget(const Budget& budget);
+
   /// The error of the environment's settings; ok if devices can be created.
   [[nodiscard]] Status settings() const { return settings_; }
 
@@ -57,6 +64,7 @@ class DeviceRegistry {
   mutable Mutex mutex_;
   std::map<DeviceId, std::unique_ptr<DeviceRuntime>> devices_ SPILLWAY_GUARDED_BY(mutex_);
   Bytes memory_limit_ SPILLWAY_GUARDED_BY(mutex_);
+  std::optional<Budget> budget_ SPILLWAY_GUARDED_BY(mutex_);  // hold_budget()
   /// Those of `devices_` by number, for readers without the lock.
   std::array<std::atomic<DeviceRuntime*>, kMaxDevices> made_{};
 };

@@ -120,6 +120,18 @@ Bytes DeviceRuntime::limit(Limit which) const {
   return limits_.at(static_cast<std::size_t>(which));
 }
 
+Status DeviceRuntime::hold_budget(const Budget& budget) {
+  if (budget.share > 0 && !has_device_memory()) {
+    // The process can use the free memory plus its own reserved memory.
+    SPILLWAY_ASSIGN_OR_RETURN(const driver::MemoryInfo memory, driver::memory_info(device_));
+    set_device_memory({memory.free + heap_->view().reserved(), memory.total});
+  }
+  HeapLimits limits = heap_->limits();
+  const Bytes most = budget_bytes(budget);
+  limits.hold_budget(most >= limits.smallest_budget() ? most : Bytes{});
+  return {};
+}
+
 void DeviceRuntime::set_budget_step(BudgetStep step) {
   const Lock lock(limits_mutex_);
   budget_step_ = std::move(step);

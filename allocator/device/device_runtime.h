@@ -96,10 +96,14 @@ class DeviceRuntime {
   /// returns the freed bytes. The allocating thread calls it and may hold any lock, so it must
   /// not wait for a lock.
   using Reclaimer = Bytes (*)(DeviceRuntime& device, Bytes wanted);
-  /// Sets the reclaimer of all devices; null: none.
-  static void set_reclaimer(Reclaimer reclaimer);
+  /// Adds a reclaimer for all devices. Earlier ones are asked first. A second call with the same
+  /// one has no effect.
+  static void add_reclaimer(Reclaimer reclaimer);
 
-  /// Bytes that the reclaimer has freed since the last call.
+  /// Counts saved storages that a reclaimer has freed.
+  void count_reclaimed(Bytes freed) { reclaimed_ += freed.count(); }
+
+  /// Bytes counted since the last call.
   Bytes take_reclaimed() { return Bytes{reclaimed_.exchange(0)}; }
 
   /// Frees a block of allocate, with its host copy if it is paused. Other processes cannot open it
@@ -188,6 +192,10 @@ class DeviceRuntime {
     return budget.on(Bytes{total_}, Bytes{available_});
   }
 
+  /// Caps the heap's reserved bytes by the budget, for the whole process (HeapLimits::hold_budget).
+  /// Errors: kDriver, if it is a share of the device's memory.
+  Status hold_budget(const Budget& budget);
+
   /// Memory that this process exports to others, and imports from them.
   Exports& exports() { return *exports_; }
 
@@ -203,6 +211,8 @@ class DeviceRuntime {
   DeviceRuntime(const driver::Device& device, Evictable& evictable)
       : device_(device), evictable_(evictable) {}
 
+  /// Lets the first reclaimer that can free memory do so. Returns the freed bytes.
+  Bytes reclaim(Bytes wanted);
   Result<driver::DevicePtr> allocate_under_pressure(Bytes size, driver::Stream stream, PoolId pool);
   Result<driver::DevicePtr> allocate_by_eviction(Bytes size, driver::Stream stream, PoolId pool);
   /// Bytes that the driver lacks to supply `size` more bytes.

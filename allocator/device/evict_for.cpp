@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "allocator/base/check.h"
 #include "allocator/base/log.h"
 #include "allocator/device/device_runtime.h"
 #include "allocator/device/out_of_memory.h"
 #include "allocator/tag/tag.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <iterator>
 #include <map>
@@ -78,7 +80,7 @@ std::vector<TagId> enough(std::vector<Holder> all, Bytes missing) {
   return {};
 }
 
-std::atomic<DeviceRuntime::Reclaimer> the_reclaimer{nullptr};
+std::array<std::atomic<DeviceRuntime::Reclaimer>, 4> reclaimers{};
 
 }  // namespace
 
@@ -87,8 +89,21 @@ bool& OptionalAllocation::open() {
   return open;
 }
 
-void DeviceRuntime::set_reclaimer(Reclaimer reclaimer) {
-  the_reclaimer = reclaimer;
+void DeviceRuntime::add_reclaimer(Reclaimer reclaimer) {
+  for (auto& place : reclaimers) {
+    Reclaimer before = nullptr;
+    if (place.compare_exchange_strong(before, reclaimer) || before == reclaimer) return;
+  }
+  SPILLWAY_CHECK(false);
+}
+
+Bytes DeviceRuntime::reclaim(Bytes wanted) {
+  for (auto& place : reclaimers) {
+    const Reclaimer reclaimer = place.load();
+    const Bytes freed = reclaimer == nullptr ? Bytes{} : reclaimer(*this, wanted);
+    if (!freed.zero()) return freed;
+  }
+  return {};
 }
 
 Bytes DeviceRuntime::missing(Bytes size) const {
@@ -146,18 +161,13 @@ Result<std::vector<TagId>> DeviceRuntime::evict_for(Bytes size) {
 Result<driver::DevicePtr> DeviceRuntime::allocate_under_pressure(Bytes size,
                                                                  driver::Stream stream,
                                                                  PoolId pool) {
-  const Reclaimer reclaim = the_reclaimer.load();
   bool trimmed = false;
   // Each round offloads something, releases cached memory, exceeds the budget, or is the last.
   while (true) {
     auto block = heap_->allocate(size, stream, current_tag(), pool);
     if (block.ok() || block.status().code() != Code::kOutOfDeviceMemory) return block;
     if (OptionalAllocation::active()) return block;
-    if (reclaim != nullptr) {
-      const Bytes reclaimed = reclaim(*this, size);
-      reclaimed_ += reclaimed.count();
-      if (!reclaimed.zero()) continue;
-    }
+    if (!reclaim(size).zero()) continue;
     if (!heap_->limits().would_exceed_budget(size)) return allocate_by_eviction(size, stream, pool);
     if (!std::exchange(trimmed, true)) {
       heap_->trim_sync();

@@ -50,6 +50,8 @@ class HeapLimits {
   /// with the target.
   void set_budget(Bytes budget);
   [[nodiscard]] Bytes budget() const;
+  /// As set_budget(), for the whole process: end_step() returns to this budget.
+  void hold_budget(Bytes budget);
   /// Whether reserving `size` bytes would exceed the budget, but not the limit.
   [[nodiscard]] bool would_exceed_budget(Bytes size) const;
   /// Raises the budget so that the heap can reserve `size` bytes more than now. set_budget()

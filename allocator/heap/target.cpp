@@ -40,6 +40,14 @@ void HeapLimits::set_budget(Bytes budget) {
   state_->trim_cached();
 }
 
+void HeapLimits::hold_budget(Bytes budget) {
+  {
+    const Lock lock(state_->mutex);
+    state_->held_budget = budget;
+  }
+  set_budget(budget);
+}
+
 Bytes HeapLimits::smallest_budget() const {
   return state_->smallest_budget();
 }

@@ -8,9 +8,14 @@ import filecmp
 import os
 import sys
 
+from spillway._load import glue
 from spillway._text import printable
 from spillway.launch import EMULATOR, SHIM
 from spillway.settings import JOB, LaunchError, check_rules, tag_ratios
+
+
+_SLICE_BYTES = 128 << 20  # of parameters, of an optimizer's step
+_CHAOS_ONE_IN = 4
 
 
 def wanted() -> dict[str, str]:
@@ -82,7 +87,6 @@ def _of_another_version() -> str | None:
 
 
 def _set_up(given: dict[str, str]) -> None:
-    from spillway._load import glue
     from spillway.cpu_offload import end_steps_with_optimizers
 
     try:
@@ -99,6 +103,8 @@ def _set_up(given: dict[str, str]) -> None:
         from spillway._recompute import note_fused_steps
 
         note_fused_steps()
+    if "model_state" in given:
+        _manage_model_state()
     if "plans" in given:
         _keep_plans(given["plans"])
     if "report" in given:
@@ -107,6 +113,14 @@ def _set_up(given: dict[str, str]) -> None:
         recorder.start(
             given["report"], operators="operators" in given, kernels=int(given.get("kernels", "0"))
         )
+
+
+def _manage_model_state() -> None:
+    from spillway import _managed
+
+    _managed.start(_SLICE_BYTES)
+    if seed := os.environ.get("SPILLWAY_EMULATE_CHAOS"):
+        glue().set_chaos(int(seed), _CHAOS_ONE_IN)
 
 
 def _keep_plans(path: str) -> None:

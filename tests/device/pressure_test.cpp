@@ -16,16 +16,16 @@ class PressureTest : public RuntimeTest {
     device_->heap().limits().set_budget(8_MiB);
     for (int block = 0; block < 3; ++block)
       reclaimable().push_back(allocate(2_MiB).value());
-    DeviceRuntime::set_reclaimer([](DeviceRuntime& device, Bytes) {
+    DeviceRuntime::add_reclaimer([](DeviceRuntime& device, Bytes) {
       if (reclaimable().empty()) return Bytes{};
       device.free(reclaimable().back());
+      device.count_reclaimed(2_MiB);
       reclaimable().pop_back();
       return 2_MiB;
     });
   }
 
   void TearDown() override {
-    DeviceRuntime::set_reclaimer(nullptr);
     for (const driver::DevicePtr at : reclaimable())
       device_->free(at);
     reclaimable().clear();

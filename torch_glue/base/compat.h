@@ -80,6 +80,26 @@ const at::DataPtr& workspace_memory(const Kept& kept) {
   }
 }
 
+/// The owner of a storage's memory, without the checks of StorageImpl::data_ptr().
+inline const at::DataPtr& data_ptr_of(const c10::StorageImpl& storage) {
+  return const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks();
+}
+
+/// The dispatch key of tensors whose storages may be offloaded as they are (model_state/guard.h).
+/// PyTorch declares it for use outside its tree.
+constexpr auto kGuardKey = c10::DispatchKey::Fake;
+
+/// Adds a dispatch key to a tensor.
+inline void add_key(c10::TensorImpl& tensor, c10::DispatchKey key) {
+  struct Keys : c10::TensorImpl {
+    static c10::DispatchKeySet& of(c10::TensorImpl& tensor) {
+      return static_cast<Keys&>(tensor).key_set_;
+    }
+  };
+
+  Keys::of(tensor) = Keys::of(tensor).add(key);
+}
+
 /// Whether its dimensions have names, if the torch version supports named tensors.
 inline bool has_names(const c10::TensorImpl& tensor) {
 #if TORCH_VERSION_MINOR >= 13
@@ -120,10 +140,17 @@ SPILLWAY_REVEAL(SavedHooks,
 SPILLWAY_REVEAL(SavedVersionNumber, torch::autograd::SavedVariable, std::uint32_t, saved_version_);
 SPILLWAY_REVEAL(NeverSaved, torch::autograd::SavedVariable, bool, was_default_constructed_);
 SPILLWAY_REVEAL(NodeMutex, torch::autograd::Node, std::mutex, mutex_);
+SPILLWAY_REVEAL(OwnerOfData, c10::DataPtr, c10::detail::UniqueVoidPtr, ptr_);
+SPILLWAY_REVEAL(AddressOfData, c10::detail::UniqueVoidPtr, void*, data_);
 
 #undef SPILLWAY_REVEAL
 
 }  // namespace
+
+/// Changes the address of a storage's memory, and neither its owner nor its size.
+inline void set_address(c10::StorageImpl& storage, void* at) {
+  (storage._mutable_data_ptr_no_checks().*reveal(OwnerOfData())).*reveal(AddressOfData()) = at;
+}
 
 /// The hooks of a saved tensor; null if it has none. torch exposes only their Python half.
 inline torch::autograd::SavedVariableHooks* hooks_of(const torch::autograd::SavedVariable& saved) {

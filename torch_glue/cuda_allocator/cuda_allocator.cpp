@@ -269,8 +269,9 @@ bool SpillwayAllocator::initialized() {
 }
 
 void SpillwayAllocator::recordStream(const c10::DataPtr& at, c10::cuda::CUDAStream stream) {
-  // Memory of other owners (IPC, from_blob) is protected by its owner.
-  if (!at || at.get_deleter() != raw_deleter()) return;
+  // Memory of other owners (IPC, from_blob) is protected by its owner. Managed storages have owners
+  // of their own over blocks of our heap.
+  if (!at || (at.get_deleter() != raw_deleter() && owner(at.get()) == nullptr)) return;
   record_use(at.get(), stream);
 }
 

@@ -64,6 +64,7 @@ Bytes reclaim_on(DeviceRuntime& device, Bytes wanted) {
     if (freed >= wanted) break;
     freed += storage->reclaim();
   }
+  device.count_reclaimed(freed);
   return freed;
 }
 
@@ -71,7 +72,7 @@ Bytes reclaim_on(DeviceRuntime& device, Bytes wanted) {
 
 void SavedStorage::wait_at_site() {
   static std::once_flag once;
-  std::call_once(once, [] { DeviceRuntime::set_reclaimer(&reclaim_on); });
+  std::call_once(once, [] { DeviceRuntime::add_reclaimer(&reclaim_on); });
   WaitingStorages& waiting = WaitingStorages::instance();
   const LightLock lock(waiting.mutex);
   OfTag& tag = waiting.tags[site_.tag];

@@ -93,6 +93,7 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
     return SkipReason::kSubclass;
   }
   if (!tensor.is_cuda()) return SkipReason::kNotOnDevice;
+  if (impl->key_set().has(compat::kGuardKey)) return SkipReason::kParameter;
   if (impl->layout() != at::kStrided || tensor.is_quantized() || tensor.is_nested()) {
     return SkipReason::kNotStrided;
   }

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds a program's model state, so that its parameters, buffers, gradients and optimizer states can leave the
+GPU when a budget has no room for them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from spillway._load import glue
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["start"]
+
+_MIN_BYTES = 1024
+_GRADIENT = 1  # the slot of a parameter's gradient; its states follow
+_FIRST_STATE = 2
+
+
+@functools.cache
+def start(slice_bytes: int) -> None:
+    """Manage all model state that exists from now on, and run the steps of known optimizers in slices of
+    about `slice_bytes` of parameters. Before CUDA starts."""
+    from torch.nn.modules import module
+
+    from spillway import _optimizer_slices, _storage_access
+
+    glue().manage_model_state(_MIN_BYTES, slice_bytes)
+    module.register_module_parameter_registration_hook(_parameter_registered)
+    module.register_module_buffer_registration_hook(_buffer_registered)
+    _manage_what_modules_move(module.Module)
+    _optimizer_slices.start(slice_bytes, manage_states)
+    _storage_access.start()
+
+
+def manage_parameter(parameter: torch.Tensor) -> None:
+    """A parameter, and from now on its gradients."""
+    if _in_process_group():
+        return
+    state = glue()
+    state.manage(parameter, state.ModelClass.PARAMETER, None, 0)
+    if parameter.grad is not None:
+        _manage_gradient(parameter)
+    if parameter.requires_grad and parameter.is_leaf and not _has_hook(parameter):
+        parameter.register_post_accumulate_grad_hook(_manage_gradient)
+
+
+def manage_states(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]) -> None:
+    """The states that an optimizer has of these parameters."""
+    if _in_process_group():
+        return
+    state = glue()
+    for parameter in parameters:
+        manage_parameter(parameter)
+        states = optimizer.state.get(parameter)
+        for slot, each in enumerate(_tensors(states), _FIRST_STATE):
+            state.manage(each, state.ModelClass.OPTIMIZER_STATE, parameter, slot)
+
+
+def _tensors(states: Any) -> Iterator[Any]:
+    import torch
+
+    for each in states.values() if isinstance(states, dict) else ():
+        if isinstance(each, torch.Tensor):
+            yield each
+
+
+def _manage_gradient(parameter: torch.Tensor) -> None:
+    state = glue()
+    state.manage(parameter.grad, state.ModelClass.GRADIENT, parameter, _GRADIENT)
+
+
+def _has_hook(parameter: Any) -> bool:
+    hooks = parameter._post_accumulate_grad_hooks
+    return hooks is not None and _manage_gradient in hooks.values()
+
+
+def _in_process_group() -> bool:
+    """Several ranks share model state in buffers of their own: it stays resident."""
+    import torch.distributed
+
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _parameter_registered(_module: Any, _name: str, parameter: Any) -> None:
+    # What it returned would replace the parameter.
+    if parameter is not None and parameter.is_cuda:
+        manage_parameter(parameter)
+
+
+def _buffer_registered(_module: Any, _name: str, buffer: Any) -> None:
+    if buffer is not None and buffer.is_cuda and not _in_process_group():
+        state = glue()
+        state.manage(buffer, state.ModelClass.BUFFER, None, 0)
+
+
+def _manage_what_modules_move(module: Any) -> None:
+    """`Module._apply` moves one tensor after the other: each is managed when it has arrived."""
+    original = module._apply
+
+    @functools.wraps(original)
+    def apply(self: Any, fn: Any, recurse: bool = True) -> Any:
+        if isinstance(fn, _Managing):
+            return original(self, fn, recurse)
+        moved = original(self, _Managing(fn), recurse)
+        for parameter in self.parameters():
+            if parameter.is_cuda:
+                manage_parameter(parameter)
+        for name, buffer in self.named_buffers():
+            _buffer_registered(self, name, buffer)
+        return moved
+
+    module._apply = apply
+
+
+class _Managing:
+    def __init__(self, fn: Callable[[Any], Any]) -> None:
+        self.fn = fn
+
+    def __call__(self, tensor: Any) -> Any:
+        moved = self.fn(tensor)
+        if moved is not tensor and moved.is_cuda and not _in_process_group():
+            state = glue()
+            state.manage(moved, state.ModelClass.PARAMETER, None, 0)
+        return moved

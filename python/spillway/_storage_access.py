@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways to a tensor's memory around PyTorch's operators, which fetch what they need themselves."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from spillway._load import glue
+
+__all__ = ["start"]
+
+# Methods of a storage that read or write its bytes.
+_METHODS = (
+    "__getitem__",
+    "__setitem__",
+    "_share_cuda_",
+    "_write_file",
+    "clone",
+    "copy_",
+    "cpu",
+    "fill_",
+    "share_memory_",
+    "to",
+    "tolist",
+    "type",
+)
+
+
+@functools.cache
+def start() -> None:
+    import torch
+
+    tensor: Any = torch.Tensor
+    tensor.data_ptr = _with_address(tensor.data_ptr)
+    tensor.set_ = _guarded_alias(tensor.set_)
+    storage: Any = torch.UntypedStorage
+    for name in _METHODS:
+        if hasattr(storage, name):
+            setattr(storage, name, _resident(getattr(storage, name)))
+
+
+def _with_address(original: Any) -> Any:
+    """The caller passes the address to a kernel: it is that of the device until the step ends."""
+
+    @functools.wraps(original)
+    def data_ptr(self: Any) -> Any:
+        if self.is_cuda:
+            glue().keep_in_step(self)
+        return original(self)
+
+    return data_ptr
+
+
+def _guarded_alias(original: Any) -> Any:
+    """A tensor that is set to a managed storage is guarded, as that storage's other tensors are."""
+    import torch
+
+    @functools.wraps(original)
+    def set_(self: Any, *arguments: Any, **options: Any) -> Any:
+        result = original(self, *arguments, **options)
+        if self.is_cuda and self.layout is torch.strided and glue().is_managed(self.untyped_storage()):
+            glue().set_guarded(self)
+        return result
+
+    return set_
+
+
+def _resident(original: Any) -> Any:
+    @functools.wraps(original)
+    def method(self: Any, *arguments: Any, **options: Any) -> Any:
+        used = [each for each in (self, *arguments) if _is_managed(each)]
+        if not used:
+            return original(self, *arguments, **options)
+        held = glue().ResidentStorages(used)
+        try:
+            return original(self, *arguments, **options)
+        finally:
+            held.release()
+
+    return method
+
+
+def _is_managed(value: Any) -> bool:
+    import torch
+
+    storage = getattr(value, "_untyped_storage", value)  # of a typed one
+    return isinstance(storage, torch.UntypedStorage) and storage.is_cuda and glue().is_managed(storage)

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace spillway {
+
+/// The order in which a step uses its managed storages. It predicts the next step's uses, so that
+/// the storage whose next use is farthest away can be offloaded first. That is the best choice for
+/// equal sizes (L. A. Belady, "A study of replacement algorithms for a virtual-storage computer",
+/// IBM Systems Journal 5(2), 1966).
+/// Threads: confined; the caller holds its lock.
+class AccessOrder {
+ public:
+  /// Identifies a storage in every step. A gradient is a new storage each time, with the same
+  /// identity.
+  using Id = std::uint64_t;
+
+  /// A storage is used. A repeated use of the last one has no effect.
+  void use(Id id);
+
+  /// The step has ended: its uses predict those of the next one. A step without uses is ignored.
+  void end_step();
+
+  /// Uses from here to the next use of `id`, where the recorded step follows itself. An unknown one
+  /// is farther than all known ones. Without a recorded step, all are equally far.
+  [[nodiscard]] std::size_t distance(Id id) const;
+
+  /// Whether a step is recorded.
+  [[nodiscard]] bool known() const { return !last_.empty(); }
+
+ private:
+  /// Follows the recorded step to its next use of `id`, if that is near: a step may skip or repeat
+  /// some.
+  void follow(Id id);
+
+  std::vector<Id> last_;                                     // of the recorded step
+  std::unordered_map<Id, std::vector<std::size_t>> places_;  // in last_, in order
+  std::vector<Id> running_;
+  std::size_t place_ = 0;  // in last_: the next use
+};
+
+}  // namespace spillway

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/model_state/list_slices.h"
+
+#include "torch_glue/model_state/guard.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+std::atomic<std::uint64_t> slice_bytes{256ULL << 20U};
+
+/// The arguments of a call. Those that are lists of its length are sliced.
+class SlicedCall {
+ public:
+  SlicedCall(const GuardedOperator& known, c10::Stack& stack)
+      : known_(known),
+        arguments_(stack.end() - static_cast<std::ptrdiff_t>(known.arguments()), stack.end()) {
+    for (const c10::IValue& argument : arguments_) {
+      tensors_.push_back(argument.isTensorList() ? argument.toTensorVector()
+                                                 : std::vector<at::Tensor>());
+      length_ = std::max(length_, tensors_.back().size());
+    }
+  }
+
+  [[nodiscard]] std::size_t length() const { return length_; }
+
+  /// The end of the slice that begins at `begin`.
+  [[nodiscard]] std::size_t end_of(std::size_t begin) const {
+    std::uint64_t bytes = 0;
+    std::size_t end = begin;
+    while (end < length_ && (end == begin || bytes < slice_bytes)) {
+      for (const auto& list : tensors_)
+        if (list.size() == length_ && list[end].defined()) bytes += list[end].nbytes();
+      ++end;
+    }
+    return end;
+  }
+
+  void push_slice(std::size_t begin, std::size_t end, c10::Stack& stack, PinnedStorages& pinned) {
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+      stack.push_back(slice_of(i, begin, end));
+      pinned.add(stack.back(), known_.writes(i));
+    }
+  }
+
+ private:
+  [[nodiscard]] c10::IValue slice_of(std::size_t argument,
+                                     std::size_t begin,
+                                     std::size_t end) const {
+    const auto at = [](std::size_t place) {
+      return static_cast<std::ptrdiff_t>(place);
+    };
+    const auto& tensors = tensors_[argument];
+    if (tensors.size() == length_)
+      return std::vector<at::Tensor>(tensors.begin() + at(begin), tensors.begin() + at(end));
+    const c10::IValue& whole = arguments_[argument];
+    if (!whole.isList() || whole.isTensorList() || whole.toListRef().size() != length_)
+      return whole;
+    const auto all = whole.toList();
+    c10::impl::GenericList part(all.elementType());
+    for (std::size_t k = begin; k < end; ++k)
+      part.push_back(all.get(k));
+    return part;
+  }
+
+  const GuardedOperator& known_;
+  std::vector<c10::IValue> arguments_;
+  std::vector<std::vector<at::Tensor>> tensors_;  // of the arguments that are lists of tensors
+  std::size_t length_ = 0;
+};
+
+}  // namespace
+
+void set_slice_bytes(Bytes size) {
+  slice_bytes = size.count();
+}
+
+bool run_in_slices(const GuardedOperator& known,
+                   const c10::OperatorHandle& op,
+                   c10::DispatchKeySet keys,
+                   c10::Stack* stack) {
+  SlicedCall call(known, *stack);
+  if (call.end_of(0) == call.length()) return false;
+  torch::jit::drop(*stack, known.arguments());
+  const bool returns = !op.schema().returns().empty();
+  std::vector<at::Tensor> results;
+  for (std::size_t begin = 0, end = 0; begin < call.length(); begin = end) {
+    end = call.end_of(begin);
+    PinnedStorages pinned;
+    call.push_slice(begin, end, *stack, pinned);
+    run_below_guard(op, keys, stack);
+    if (!returns) continue;
+    for (const at::Tensor& result : torch::jit::pop(*stack).toTensorVector())
+      results.push_back(result);
+  }
+  if (returns) stack->emplace_back(std::move(results));
+  return true;
+}
+
+}  // namespace spillway

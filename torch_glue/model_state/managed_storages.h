@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "torch_glue/model_state/managed_storage.h"
+
+#include <array>
+#include <map>
+#include <memory>
+#include <random>
+#include <unordered_set>
+#include <vector>
+
+namespace spillway {
+
+/// Why a tensor's storage is not managed.
+enum class Unmanaged : std::uint8_t {
+  kNone,         // it is
+  kNotOnDevice,  // CPU, meta, or no storage of its own
+  kNotStrided,   // sparse, nested, a wrapper of other tensors
+  kTiny,
+  kOtherMemory,  // not a block of Spillway's heap, or of a graph's pool
+};
+
+/// Counters of all devices since the process started.
+struct ManagedStats {
+  struct OfClass {
+    std::uint64_t storages = 0;
+    Bytes resident;
+    Bytes offloaded;
+  };
+
+  std::array<OfClass, static_cast<std::size_t>(ModelClass::kCount)> classes{};
+  Bytes copied_out;
+  Bytes fetched;
+  Bytes dropped;           // offloaded without a copy
+  std::uint64_t kept = 0;  // storages that stay resident, because their addresses are in use
+};
+
+/// All managed storages of the process.
+/// Threads: safe. It may be called with a ManagedStorage's lock held, and calls one without its
+/// own. Ownership: one per process, never destroyed; storages own their entries.
+class ManagedStorages {
+ public:
+  static ManagedStorages& instance();
+
+  /// From now on manage() takes effect, and operators on managed tensors are guarded.
+  /// `min_bytes`: smaller storages are not managed.
+  void start(Bytes min_bytes);
+
+  [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
+
+  /// Manages the tensor's storage, and gives the tensor the guard's key. `owner`: the parameter
+  /// that it is the gradient or state of, or undefined; with `slot` it identifies the storage in
+  /// every step. Repeated calls only set the key.
+  Unmanaged manage(const at::Tensor& tensor, ModelClass of, const at::Tensor& owner, int slot);
+
+  /// Called when the storage ends.
+  void forget(ManagedStorage& ended);
+
+  /// Records a use, for the choice of what to offload.
+  void used(ManagedStorage& storage);
+
+  /// A step has ended.
+  void end_step();
+
+  /// The running step; the first one is 1.
+  [[nodiscard]] std::uint64_t step() const { return step_.load(std::memory_order_relaxed); }
+
+  /// DeviceRuntime::Reclaimer: offloads the storages whose next use is farthest away.
+  static Bytes reclaim(DeviceRuntime& device, Bytes wanted);
+
+  /// Offloads all that can be. Returns their bytes.
+  Bytes offload_all();
+
+  /// Between any two operators, each resident storage is offloaded with the probability
+  /// 1 / `one_in`, by `seed`; zero ends it. Host copies that pass for right are compared with the
+  /// device. For tests.
+  void set_chaos(std::uint64_t seed, unsigned one_in);
+
+  [[nodiscard]] bool chaotic() const { return chaos_.load(std::memory_order_relaxed) != 0; }
+
+  /// Errors: c10::Error after a host copy was found that passed for right and is not.
+  void make_chaos();
+
+  [[nodiscard]] ManagedStats stats();
+
+  void count_fetch(Bytes size) { fetched_ += size.count(); }
+
+  void count_offload(Bytes size) { copied_out_ += size.count(); }
+
+  void count_stale() { ++stale_; }
+
+  void count_drop(Bytes size) { dropped_ += size.count(); }
+
+ private:
+  ManagedStorages() = default;
+
+  std::vector<std::shared_ptr<ManagedStorage>> all();
+  OffloadedAddresses& addresses_of(DeviceRuntime& device) SPILLWAY_REQUIRES(mutex_);
+
+  std::atomic<bool> on_{false};
+  Bytes min_bytes_;
+  std::atomic<std::uint64_t> fetched_{0};
+  std::atomic<std::uint64_t> copied_out_{0};
+  std::atomic<std::uint64_t> dropped_{0};
+  std::atomic<std::uint64_t> time_{0};  // in uses
+  std::atomic<std::uint64_t> step_{1};
+  std::atomic<unsigned> chaos_{0};
+  std::atomic<std::uint64_t> stale_{0};
+
+  LightMutex mutex_;
+  std::unordered_set<ManagedStorage*> storages_ SPILLWAY_GUARDED_BY(mutex_);
+  std::map<DeviceId, std::unique_ptr<OffloadedAddresses>> addresses_ SPILLWAY_GUARDED_BY(mutex_);
+  AccessOrder order_ SPILLWAY_GUARDED_BY(mutex_);
+  AccessOrder::Id next_id_ SPILLWAY_GUARDED_BY(mutex_) = 1;
+  std::mt19937_64 dice_ SPILLWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace spillway

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/runtime/runtime.h"
+#include "torch_glue/base/streams.h"
+#include "torch_glue/model_state/guard.h"
+#include "torch_glue/model_state/list_slices.h"
+#include "torch_glue/model_state/managed_storages.h"
+#include "torch_glue/modules.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <pybind11/stl.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+namespace py = pybind11;
+
+py::dict stats_of_managed() {
+  const ManagedStats stats = ManagedStorages::instance().stats();
+  py::dict classes;
+  for (std::size_t i = 0; i < stats.classes.size(); ++i) {
+    const auto& of = stats.classes.at(i);
+    py::dict one;
+    one["storages"] = of.storages;
+    one["resident_bytes"] = of.resident.count();
+    one["offloaded_bytes"] = of.offloaded.count();
+    classes[model_class_name(static_cast<ModelClass>(i))] = one;
+  }
+  py::dict all;
+  all["classes"] = classes;
+  all["copied_bytes"] = stats.copied_out.count();
+  all["fetched_bytes"] = stats.fetched.count();
+  all["dropped_bytes"] = stats.dropped.count();
+  all["kept_storages"] = stats.kept;
+  return all;
+}
+
+/// Makes the tensor's storage resident until the step ends: its address is about to be used.
+void keep_in_step(const at::Tensor& tensor) {
+  if (!tensor.has_storage()) return;
+  ManagedStorage* const managed = ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl());
+  if (managed == nullptr) return;
+  PinnedStorages pinned;
+  pinned.add(tensor, /*writes=*/true);
+  managed->keep_in_step(ManagedStorages::instance().step());
+}
+
+/// Keeps storages resident until release().
+class ResidentStorages {
+ public:
+  explicit ResidentStorages(const std::vector<c10::Storage>& storages) : pinned_(std::in_place) {
+    for (const c10::Storage& storage : storages)
+      pinned_->add(*storage.unsafeGetStorageImpl(), /*writes=*/true);
+  }
+
+  void release() { pinned_.reset(); }
+
+ private:
+  std::optional<PinnedStorages> pinned_;
+};
+
+bool is_managed(const c10::Storage& storage) {
+  return ManagedStorage::of(*storage.unsafeGetStorageImpl()) != nullptr;
+}
+
+}  // namespace
+
+void define_model_state(py::module_& module) {
+  py::enum_<ModelClass>(module, "ModelClass")
+      .value("PARAMETER", ModelClass::kParameter)
+      .value("BUFFER", ModelClass::kBuffer)
+      .value("GRADIENT", ModelClass::kGradient)
+      .value("OPTIMIZER_STATE", ModelClass::kOptimizerState);
+  module.def("manage_model_state", [](std::uint64_t min_bytes, std::uint64_t slice_bytes) {
+    set_slice_bytes(Bytes{slice_bytes});
+    ManagedStorages::instance().start(Bytes{min_bytes});
+  });
+  module.def("manage",
+             [](const at::Tensor& tensor,
+                ModelClass of,
+                const std::optional<at::Tensor>& owner,
+                int slot) {
+               return static_cast<int>(ManagedStorages::instance().manage(
+                   tensor, of, owner.value_or(at::Tensor()), slot));
+             });
+  module.def("managed_step_ended", [] { ManagedStorages::instance().end_step(); });
+  module.def("managed_stats", &stats_of_managed);
+  module.def("offload_model_state",
+             [] { return ManagedStorages::instance().offload_all().count(); });
+  module.def("keep_in_step", &keep_in_step);
+  module.def("is_managed", &is_managed);
+  module.def("set_guarded", &set_guarded);
+  py::class_<ResidentStorages>(module, "ResidentStorages")
+      .def(py::init<const std::vector<c10::Storage>&>())
+      .def("release", &ResidentStorages::release);
+  module.def("set_chaos", [](std::uint64_t seed, unsigned one_in) {
+    ManagedStorages::instance().set_chaos(seed, one_in);
+  });
+}
+
+}  // namespace spillway
