@@ -6,7 +6,6 @@
 #include "allocator/base/setting_values.h"
 #include "allocator/base/settings.h"
 #include "allocator/plan/ratio_chooser.h"
-#include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/cuda_allocator/cuda_allocator.h"
 #include "torch_glue/saved_tensors/region_stack.h"
@@ -139,11 +138,7 @@ Status start_job() {
   SPILLWAY_ASSIGN_OR_RETURN(const auto allocator, env::text("SPILLWAY_ALLOCATOR"));
   SPILLWAY_ASSIGN_OR_RETURN(const auto recompute, env::text("SPILLWAY_RECOMPUTE"));
   SPILLWAY_ASSIGN_OR_RETURN(const Ratio ratio, Ratio::of(budget ? 1.0 : share.value_or(0)));
-  SPILLWAY_ASSIGN_OR_RETURN(const auto model_state, env::text("SPILLWAY_MODEL_STATE"));
   if (allocator != "torch") SPILLWAY_RETURN_IF_ERROR(use_allocator());
-  if (budget && model_state == "1") {
-    SPILLWAY_RETURN_IF_ERROR(Runtime::instance().devices().hold_budget(*budget));
-  }
   if (!budget && !share && recompute != "1") return {};
   RegionOptions options{intern_tag("job"), ratio};
   options.names_memory = false;

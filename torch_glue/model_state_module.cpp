@@ -11,6 +11,7 @@
 #include <pybind11/stl.h>
 
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -75,10 +76,14 @@ void define_model_state(py::module_& module) {
       .value("BUFFER", ModelClass::kBuffer)
       .value("GRADIENT", ModelClass::kGradient)
       .value("OPTIMIZER_STATE", ModelClass::kOptimizerState);
-  module.def("manage_model_state", [](std::uint64_t min_bytes, std::uint64_t slice_bytes) {
-    set_slice_bytes(Bytes{slice_bytes});
-    ManagedStorages::instance().start(Bytes{min_bytes});
-  });
+  module.def("manage_model_state",
+             [](const std::string& budget, std::uint64_t min_bytes, std::uint64_t slice_bytes) {
+               const auto read = Budget::of(budget, "budget");
+               raise(read.status());
+               raise(Runtime::instance().devices().hold_budget(read.value()));
+               set_slice_bytes(Bytes{slice_bytes});
+               ManagedStorages::instance().start(Bytes{min_bytes});
+             });
   module.def("manage",
              [](const at::Tensor& tensor,
                 ModelClass of,

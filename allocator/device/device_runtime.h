@@ -96,9 +96,10 @@ class DeviceRuntime {
   /// returns the freed bytes. The allocating thread calls it and may hold any lock, so it must
   /// not wait for a lock.
   using Reclaimer = Bytes (*)(DeviceRuntime& device, Bytes wanted);
-  /// Adds a reclaimer for all devices. Earlier ones are asked first. A second call with the same
-  /// one has no effect.
-  static void add_reclaimer(Reclaimer reclaimer);
+  /// Whose storages a reclaimer offloads. Those of the first are offloaded first.
+  enum class Reclaims { kSavedTensors, kModelState };
+  /// Sets a reclaimer of all devices; null: none.
+  static void set_reclaimer(Reclaims of, Reclaimer reclaimer);
 
   /// Counts saved storages that a reclaimer has freed.
   void count_reclaimed(Bytes freed) { reclaimed_ += freed.count(); }

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "allocator/base/check.h"
 #include "allocator/base/log.h"
 #include "allocator/device/device_runtime.h"
 #include "allocator/device/out_of_memory.h"
@@ -80,7 +79,7 @@ std::vector<TagId> enough(std::vector<Holder> all, Bytes missing) {
   return {};
 }
 
-std::array<std::atomic<DeviceRuntime::Reclaimer>, 4> reclaimers{};
+std::array<std::atomic<DeviceRuntime::Reclaimer>, 2> reclaimers{};
 
 }  // namespace
 
@@ -89,12 +88,8 @@ bool& OptionalAllocation::open() {
   return open;
 }
 
-void DeviceRuntime::add_reclaimer(Reclaimer reclaimer) {
-  for (auto& place : reclaimers) {
-    Reclaimer before = nullptr;
-    if (place.compare_exchange_strong(before, reclaimer) || before == reclaimer) return;
-  }
-  SPILLWAY_CHECK(false);
+void DeviceRuntime::set_reclaimer(Reclaims of, Reclaimer reclaimer) {
+  reclaimers.at(static_cast<std::size_t>(of)) = reclaimer;
 }
 
 Bytes DeviceRuntime::reclaim(Bytes wanted) {

@@ -14,7 +14,6 @@ from spillway.launch import EMULATOR, SHIM
 from spillway.settings import JOB, LaunchError, check_rules, tag_ratios
 
 
-_SLICE_BYTES = 128 << 20  # of parameters, of an optimizer's step
 _CHAOS_ONE_IN = 4
 
 
@@ -103,8 +102,8 @@ def _set_up(given: dict[str, str]) -> None:
         from spillway._recompute import note_fused_steps
 
         note_fused_steps()
-    if "model_state" in given:
-        _manage_model_state()
+    if "budget" in given and "keep_model_state" not in given and given.get("allocator") != "torch":
+        _manage_model_state(given["budget"])
     if "plans" in given:
         _keep_plans(given["plans"])
     if "report" in given:
@@ -115,10 +114,10 @@ def _set_up(given: dict[str, str]) -> None:
         )
 
 
-def _manage_model_state() -> None:
+def _manage_model_state(budget: str) -> None:
     from spillway import _managed
 
-    _managed.start(_SLICE_BYTES)
+    _managed.start(budget)
     if seed := os.environ.get("SPILLWAY_EMULATE_CHAOS"):
         glue().set_chaos(int(seed), _CHAOS_ONE_IN)
 

@@ -15,24 +15,28 @@ if TYPE_CHECKING:
 
 __all__ = ["start"]
 
-_MIN_BYTES = 1024
+_MIN_BYTES = 1024  # smaller storages stay on the GPU
+_SLICE_BYTES = 128 << 20  # of parameters, in a slice of an optimizer's step
 _GRADIENT = 1  # the slot of a parameter's gradient; its states follow
 _FIRST_STATE = 2
 
 
 @functools.cache
-def start(slice_bytes: int) -> None:
-    """Manage all model state that exists from now on, and run the steps of known optimizers in slices of
-    about `slice_bytes` of parameters. Before CUDA starts."""
+def start(budget: str) -> None:
+    """Keep each GPU within the budget for the whole process: manage all model state that exists from now on,
+    and run the steps of known optimizers in slices. Before CUDA starts.
+
+    Raises ValueError for an invalid budget.
+    """
     from torch.nn.modules import module
 
     from spillway import _optimizer_slices, _storage_access
 
-    glue().manage_model_state(_MIN_BYTES, slice_bytes)
+    glue().manage_model_state(budget, _MIN_BYTES, _SLICE_BYTES)
     module.register_module_parameter_registration_hook(_parameter_registered)
     module.register_module_buffer_registration_hook(_buffer_registered)
     _manage_what_modules_move(module.Module)
-    _optimizer_slices.start(slice_bytes, manage_states)
+    _optimizer_slices.start(_SLICE_BYTES, manage_states)
     _storage_access.start()
 
 

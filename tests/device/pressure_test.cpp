@@ -16,7 +16,7 @@ class PressureTest : public RuntimeTest {
     device_->heap().limits().set_budget(8_MiB);
     for (int block = 0; block < 3; ++block)
       reclaimable().push_back(allocate(2_MiB).value());
-    DeviceRuntime::add_reclaimer([](DeviceRuntime& device, Bytes) {
+    DeviceRuntime::set_reclaimer(kOf, [](DeviceRuntime& device, Bytes) {
       if (reclaimable().empty()) return Bytes{};
       device.free(reclaimable().back());
       device.count_reclaimed(2_MiB);
@@ -26,6 +26,7 @@ class PressureTest : public RuntimeTest {
   }
 
   void TearDown() override {
+    DeviceRuntime::set_reclaimer(kOf, nullptr);
     for (const driver::DevicePtr at : reclaimable())
       device_->free(at);
     reclaimable().clear();
@@ -48,6 +49,7 @@ class PressureTest : public RuntimeTest {
     return blocks;
   }
 
+  static constexpr auto kOf = DeviceRuntime::Reclaims::kSavedTensors;
   DeviceRuntime* device_ = nullptr;
   std::vector<driver::DevicePtr> allocated_;
 };

@@ -26,7 +26,7 @@ void ManagedStorages::start(Bytes min_bytes) {
   min_bytes_ = min_bytes;
   if (on_.exchange(true)) return;
   install_guard();
-  DeviceRuntime::add_reclaimer(&ManagedStorages::reclaim);
+  DeviceRuntime::set_reclaimer(DeviceRuntime::Reclaims::kModelState, &ManagedStorages::reclaim);
 }
 
 Unmanaged ManagedStorages::manage(const at::Tensor& tensor,

@@ -72,7 +72,9 @@ Bytes reclaim_on(DeviceRuntime& device, Bytes wanted) {
 
 void SavedStorage::wait_at_site() {
   static std::once_flag once;
-  std::call_once(once, [] { DeviceRuntime::add_reclaimer(&reclaim_on); });
+  std::call_once(once, [] {
+    DeviceRuntime::set_reclaimer(DeviceRuntime::Reclaims::kSavedTensors, &reclaim_on);
+  });
   WaitingStorages& waiting = WaitingStorages::instance();
   const LightLock lock(waiting.mutex);
   OfTag& tag = waiting.tags[site_.tag];
