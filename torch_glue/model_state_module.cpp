@@ -20,26 +20,6 @@ namespace {
 
 namespace py = pybind11;
 
-py::dict stats_of_managed() {
-  const ManagedStats stats = ManagedStorages::instance().stats();
-  py::dict classes;
-  for (std::size_t i = 0; i < stats.classes.size(); ++i) {
-    const auto& of = stats.classes.at(i);
-    py::dict one;
-    one["storages"] = of.storages;
-    one["resident_bytes"] = of.resident.count();
-    one["offloaded_bytes"] = of.offloaded.count();
-    classes[model_class_name(static_cast<ModelClass>(i))] = one;
-  }
-  py::dict all;
-  all["classes"] = classes;
-  all["copied_bytes"] = stats.copied_out.count();
-  all["fetched_bytes"] = stats.fetched.count();
-  all["dropped_bytes"] = stats.dropped.count();
-  all["kept_storages"] = stats.kept;
-  return all;
-}
-
 /// Makes the tensor's storage resident until the step ends: its address is about to be used.
 void keep_in_step(const at::Tensor& tensor) {
   if (!tensor.has_storage()) return;
@@ -93,7 +73,7 @@ void define_model_state(py::module_& module) {
                    tensor, of, owner.value_or(at::Tensor()), slot));
              });
   module.def("managed_step_ended", [] { ManagedStorages::instance().end_step(); });
-  module.def("managed_stats", &stats_of_managed);
+  module.def("manages_model_state", [] { return ManagedStorages::instance().on(); });
   module.def("offload_model_state",
              [] { return ManagedStorages::instance().offload_all().count(); });
   module.def("keep_in_step", &keep_in_step);

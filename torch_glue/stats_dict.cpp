@@ -2,6 +2,7 @@
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/cuda_allocator/cuda_allocator.h"
+#include "torch_glue/model_state/managed_storages.h"
 #include "torch_glue/modules.h"
 #include "torch_glue/pluggable/hooks.h"
 #include "torch_glue/saved_storage/pending_sources.h"
@@ -93,6 +94,23 @@ py::dict pauses_dict(const PauseStats& pauses) {
                   "copied_in_bytes"_a = pauses.copied_in.count());
 }
 
+py::dict model_state_dict() {
+  const ManagedStats stats = ManagedStorages::instance().stats();
+  py::dict classes;
+  for (std::size_t i = 0; i < stats.classes.size(); ++i) {
+    const ManagedStats::OfClass& of = stats.classes.at(i);
+    classes[model_class_name(static_cast<ModelClass>(i))] =
+        py::dict("storages"_a = of.storages,
+                 "resident_bytes"_a = of.resident.count(),
+                 "offloaded_bytes"_a = of.offloaded.count());
+  }
+  return py::dict("classes"_a = classes,
+                  "copied_bytes"_a = stats.copied_out.count(),
+                  "fetched_bytes"_a = stats.fetched.count(),
+                  "dropped_bytes"_a = stats.dropped.count(),
+                  "kept_storages"_a = stats.kept);
+}
+
 }  // namespace
 
 py::dict stats_dict() {
@@ -132,6 +150,7 @@ py::dict stats_dict() {
                                         "lost_streams"_a = stats.driver.lost_streams),
                   "pending_sources"_a = py::dict("bytes"_a = pending.bytes().count(),
                                                  "peak_bytes"_a = pending.bytes_peak().count()),
+                  "model_state"_a = model_state_dict(),
                   "tags"_a = tags,
                   "devices"_a = devices);
 }

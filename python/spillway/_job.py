@@ -13,7 +13,6 @@ from spillway._text import printable
 from spillway.launch import EMULATOR, SHIM
 from spillway.settings import JOB, LaunchError, check_rules, tag_ratios
 
-
 _CHAOS_ONE_IN = 4
 
 

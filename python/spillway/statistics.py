@@ -14,6 +14,8 @@ __all__ = [
     "DriverStats",
     "HeapStats",
     "HostStats",
+    "ModelClassStats",
+    "ModelStateStats",
     "PauseStats",
     "PendingSources",
     "PinRefusals",
@@ -56,6 +58,24 @@ class SkippedStorages(TypedDict):
 
     storages: int
     bytes: int
+
+
+class ModelClassStats(TypedDict):
+    """Model state of one class."""
+
+    storages: int
+    resident_bytes: int
+    offloaded_bytes: int
+
+
+class ModelStateStats(TypedDict):
+    """Model state that may leave the GPU, over all devices."""
+
+    classes: dict[Literal["parameters", "buffers", "gradients", "optimizer_states"], ModelClassStats]
+    copied_bytes: int
+    fetched_bytes: int
+    dropped_bytes: int
+    kept_storages: int
 
 
 class StepStats(TypedDict):
@@ -174,6 +194,7 @@ class Stats(TypedDict):
     cannot_help: CannotHelp | None
     driver: DriverStats
     pending_sources: PendingSources
+    model_state: ModelStateStats
     tags: dict[str, TagStats]
     devices: dict[int, DeviceStats]
 
@@ -215,6 +236,12 @@ def stats() -> Stats:
     ``pending_sources``
         memory of PyTorch's own allocator that copies still read: ``bytes``, ``peak_bytes``. Zero after
         ``use_allocator()``.
+    ``model_state``
+        what a job's budget may offload beside activations: ``classes`` ("parameters", "buffers", "gradients",
+        "optimizer_states"), each with ``storages``, ``resident_bytes`` and ``offloaded_bytes`` now; since the
+        beginning: ``copied_bytes`` (copied to the host), ``fetched_bytes`` (copied back), ``dropped_bytes``
+        (offloaded without a copy, because the host copy was still right); ``kept_storages``: those that stay
+        on the GPU because their addresses are in use.
     ``tags``
         by tag ("" for regions without one): ``ratio`` (float), ``plan_mismatches`` (steps that deviated from
         their plan), and two steps, ``running`` and ``last``, each with ``step``, ``offloadable_bytes`` (saved

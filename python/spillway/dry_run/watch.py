@@ -21,7 +21,7 @@ from spillway.dry_run.figures import Moment, process_figures, settled_steps
 from spillway.dry_run.layers import Layers
 
 if TYPE_CHECKING:
-    from spillway.statistics import CannotHelp, TagStats
+    from spillway.statistics import CannotHelp, ModelStateStats, TagStats
 
 __all__ = ["start"]
 
@@ -183,6 +183,7 @@ class _Watch:
             "peak_pinned_bytes": self.accounting.pinned_peak(),
             "budget_missed": _budget_missed(),
             "cannot_help": _cannot_help(),
+            "model_state": _model_state(),
             "allocator": cuda.memory.get_allocator_backend(),
             "expandable_segments": _expandable_segments(),
         }
@@ -201,6 +202,13 @@ def _cannot_help() -> CannotHelp | None:
     from spillway.statistics import stats
 
     return stats()["cannot_help"] if glue.cache_info().currsize else None
+
+
+def _model_state() -> ModelStateStats | None:
+    """As spillway.stats() has it; None where the program does not use Spillway."""
+    from spillway._load import glue
+
+    return glue().stats()["model_state"] if glue.cache_info().currsize else None
 
 
 def _plans(tags: dict[str, TagStats]) -> tuple[Any, ...]:

@@ -71,6 +71,8 @@ def facts(
         found.append(("copies", _copies(copied, shares, bool(process["steps"]["count"]))))
     if shares and shares["collectives"]:
         found.append(("ranks", f"collectives for {percent(shares['collectives'])} of the time"))
+    if (state := process.get("model_state")) and (text := _offloaded_state(state["classes"])):
+        found.append(("state", text))
     why = process.get("cannot_help")
     if why is not None and why["device"] == device["index"]:
         found.append(("offload", why["text"]))
@@ -141,6 +143,15 @@ def _copies(copied: dict[str, int], shares: dict[str, float], in_steps: bool) ->
         return text
     busy = [percent(shares[f"copies_to_{end}"]) for end in ("host", "device")]
     return f"{text}, for {busy[0]} and {busy[1]} of the time"
+
+
+def _offloaded_state(classes: dict[str, dict[str, int]]) -> str:
+    """Empty if all of it is on the GPU."""
+    parts = []
+    for name, of in classes.items():
+        if away := of["offloaded_bytes"]:
+            parts.append(f"{name.replace('_', ' ')} {size(away)} of {size(away + of['resident_bytes'])}")
+    return f"on the host at the end: {', '.join(parts)}" if parts else ""
 
 
 def milliseconds(time: float) -> str:
