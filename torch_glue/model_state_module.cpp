@@ -56,14 +56,12 @@ void define_model_state(py::module_& module) {
       .value("BUFFER", ModelClass::kBuffer)
       .value("GRADIENT", ModelClass::kGradient)
       .value("OPTIMIZER_STATE", ModelClass::kOptimizerState);
-  module.def("manage_model_state",
-             [](const std::string& budget, std::uint64_t min_bytes, std::uint64_t slice_bytes) {
-               const auto read = Budget::of(budget, "budget");
-               raise(read.status());
-               raise(Runtime::instance().devices().hold_budget(read.value()));
-               set_slice_bytes(Bytes{slice_bytes});
-               ManagedStorages::instance().start(Bytes{min_bytes});
-             });
+  module.def("manage_model_state", [](const std::string& budget, std::uint64_t min_bytes) {
+    const auto read = Budget::of(budget, "budget");
+    raise(read.status());
+    raise(Runtime::instance().devices().hold_budget(read.value()));
+    ManagedStorages::instance().start(Bytes{min_bytes});
+  });
   module.def("manage",
              [](const at::Tensor& tensor,
                 ModelClass of,
@@ -76,6 +74,10 @@ void define_model_state(py::module_& module) {
   module.def("manages_model_state", [] { return ManagedStorages::instance().on(); });
   module.def("offload_model_state",
              [] { return ManagedStorages::instance().offload_all().count(); });
+  module.def("slice_bytes", [](int device) {
+    const DeviceRuntime* const made = Runtime::instance().devices().if_made(DeviceId{device});
+    return slice_bytes(made == nullptr ? Bytes{} : made->held_budget()).count();
+  });
   module.def("keep_in_step", &keep_in_step);
   module.def("is_managed", &is_managed);
   module.def("set_guarded", &set_guarded);

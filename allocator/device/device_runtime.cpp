@@ -128,7 +128,9 @@ Status DeviceRuntime::hold_budget(const Budget& budget) {
   }
   HeapLimits limits = heap_->limits();
   const Bytes most = budget_bytes(budget);
-  limits.hold_budget(most >= limits.smallest_budget() ? most : Bytes{});
+  const Bytes held = most >= limits.smallest_budget() ? most : Bytes{};
+  limits.hold_budget(held);
+  held_budget_ = held.count();
   return {};
 }
 

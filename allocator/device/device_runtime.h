@@ -197,6 +197,9 @@ class DeviceRuntime {
   /// Errors: kDriver, if it is a share of the device's memory.
   Status hold_budget(const Budget& budget);
 
+  /// In bytes; zero if there is none.
+  [[nodiscard]] Bytes held_budget() const { return Bytes{held_budget_}; }
+
   /// Memory that this process exports to others, and imports from them.
   Exports& exports() { return *exports_; }
 
@@ -226,6 +229,7 @@ class DeviceRuntime {
   std::atomic<std::uint64_t> total_{0};
   std::atomic<std::uint64_t> available_{0};
   std::atomic<std::uint64_t> reclaimed_{0};
+  std::atomic<std::uint64_t> held_budget_{0};
   AllocationCurve curve_;
   StepPeaks step_peaks_;
   StepRecording step_recording_{device_, curve_};

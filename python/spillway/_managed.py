@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds a program's parameters, buffers, gradients and optimizer states, so that they can leave the GPU when a
-budget has no room for them."""
+"""Finds parameters, buffers, gradients and optimizer states, so that they can leave the GPU when a budget has
+no room for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["start"]
 
 _MIN_BYTES = 1024  # smaller storages stay on the GPU
-_SLICE_BYTES = 128 << 20  # of parameters, in a slice of an optimizer's step
 _GRADIENT = 1  # the slot of a parameter's gradient; its states follow
 _FIRST_STATE = 2
 
@@ -32,11 +31,11 @@ def start(budget: str) -> None:
 
     from spillway import _optimizer_slices, _storage_access
 
-    glue().manage_model_state(budget, _MIN_BYTES, _SLICE_BYTES)
+    glue().manage_model_state(budget, _MIN_BYTES)
     module.register_module_parameter_registration_hook(_parameter_registered)
     module.register_module_buffer_registration_hook(_buffer_registered)
     _manage_what_modules_move(module.Module)
-    _optimizer_slices.start(_SLICE_BYTES, manage_states)
+    _optimizer_slices.start(manage_states)
     _storage_access.start()
 
 

@@ -24,7 +24,7 @@ Stepped = Callable[[Any, list[Any]], None]
 
 
 @functools.cache
-def start(slice_bytes: int, stepped: Stepped) -> None:
+def start(stepped: Stepped) -> None:
     """From now on. `stepped(optimizer, parameters)` is called after each slice, and after the step of an
     optimizer that is not sliced."""
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -34,7 +34,7 @@ def start(slice_bytes: int, stepped: Stepped) -> None:
         kind: Any = type(optimizer)
         if _works_by_parameter(kind) and not _captures():
             vars(optimizer)[_WHOLE] = optimizer.param_groups
-            optimizer.param_groups = _Slices(optimizer, slice_bytes, stepped)
+            optimizer.param_groups = _Slices(optimizer, stepped)
 
     def after(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         _restore(optimizer)
@@ -96,10 +96,9 @@ class _Slice(dict[str, Any]):
 class _Slices(list[Any]):
     """The groups of an optimizer, which are iterated over in slices."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, slice_bytes: int, stepped: Stepped) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, stepped: Stepped) -> None:
         super().__init__(optimizer.param_groups)
         self._optimizer = optimizer
-        self._slice_bytes = slice_bytes
         self._stepped = stepped
 
     def __iter__(self) -> Iterator[Any]:
@@ -114,10 +113,12 @@ class _Slices(list[Any]):
     def _cut(self, parameters: list[Any]) -> Iterator[list[Any]]:
         part: list[Any] = []
         size = 0
+        # A slice has gradients, states and temporaries too.
+        most = glue().slice_bytes(parameters[0].device.index) // 4 if parameters else 0
         for parameter in parameters:
             part.append(parameter)
             size += parameter.nbytes
-            if size >= self._slice_bytes:
+            if size >= most:
                 yield part
                 part, size = [], 0
         if part or not parameters:

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/model_state/list_slices.h"
 
+#include "allocator/runtime/runtime.h"
 #include "torch_glue/model_state/guard.h"
 
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -14,7 +14,11 @@
 namespace spillway {
 namespace {
 
-std::atomic<std::uint64_t> slice_bytes{256ULL << 20U};
+/// A larger slice does not make kernels faster.
+constexpr Bytes kMostSlice{256ULL << 20U};
+constexpr Bytes kLeastSlice{1ULL << 20U};
+/// A slice has room for its temporaries too, and its parts come and go one after the other.
+constexpr std::uint64_t kSlicesPerBudget = 8;
 
 /// The arguments of a call. Those that are lists of its length are sliced.
 class SlicedCall {
@@ -27,17 +31,24 @@ class SlicedCall {
                                                  : std::vector<at::Tensor>());
       length_ = std::max(length_, tensors_.back().size());
     }
+    for (const auto& list : tensors_) {
+      if (list.empty() || !list.front().defined() || !list.front().is_cuda()) continue;
+      const DeviceRuntime* const device =
+          Runtime::instance().devices().if_made(DeviceId{list.front().device().index()});
+      if (device != nullptr) slice_ = slice_bytes(device->held_budget());
+      break;
+    }
   }
 
   [[nodiscard]] std::size_t length() const { return length_; }
 
   /// The end of the slice that begins at `begin`.
   [[nodiscard]] std::size_t end_of(std::size_t begin) const {
-    std::uint64_t bytes = 0;
+    Bytes bytes;
     std::size_t end = begin;
-    while (end < length_ && (end == begin || bytes < slice_bytes)) {
+    while (end < length_ && (end == begin || bytes < slice_)) {
       for (const auto& list : tensors_)
-        if (list.size() == length_ && list[end].defined()) bytes += list[end].nbytes();
+        if (list.size() == length_ && list[end].defined()) bytes += Bytes{list[end].nbytes()};
       ++end;
     }
     return end;
@@ -74,12 +85,14 @@ class SlicedCall {
   std::vector<c10::IValue> arguments_;
   std::vector<std::vector<at::Tensor>> tensors_;  // of the arguments that are lists of tensors
   std::size_t length_ = 0;
+  Bytes slice_ = kMostSlice;
 };
 
 }  // namespace
 
-void set_slice_bytes(Bytes size) {
-  slice_bytes = size.count();
+Bytes slice_bytes(Bytes budget) {
+  if (budget.zero()) return kMostSlice;
+  return std::clamp(Bytes{budget.count() / kSlicesPerBudget}, kLeastSlice, kMostSlice);
 }
 
 bool run_in_slices(const GuardedOperator& known,

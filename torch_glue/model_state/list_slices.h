@@ -14,7 +14,7 @@ bool run_in_slices(const GuardedOperator& known,
                    c10::DispatchKeySet keys,
                    c10::Stack* stack);
 
-/// Bytes of a slice, if it has several elements.
-void set_slice_bytes(Bytes size);
+/// Bytes of a slice on a device with that budget, if it has several elements.
+Bytes slice_bytes(Bytes budget);
 
 }  // namespace spillway

@@ -184,6 +184,8 @@ Status ManagedStorage::copy_out() {
     ManagedStorages::instance().count_drop(size_);
     return {};
   }
+  has_host_ = false;
+  host_ = Stash();  // what it has is no longer right
   const driver::DevicePtr block(block_);
   if (!others_.empty()) {
     SPILLWAY_ASSIGN_OR_RETURN(const driver::FenceSet uses,
