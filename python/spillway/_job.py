@@ -16,6 +16,7 @@ from spillway.settings import JOB, LaunchError, check_rules, tag_ratios
 
 _SLICE_BYTES = 128 << 20  # of parameters, of an optimizer's step
 _CHAOS_ONE_IN = 4
+_CHAOS_SLICE_BYTES = 8 << 10  # so that small models have several slices
 
 
 def wanted() -> dict[str, str]:
@@ -118,8 +119,9 @@ def _set_up(given: dict[str, str]) -> None:
 def _manage_model_state() -> None:
     from spillway import _managed
 
-    _managed.start(_SLICE_BYTES)
-    if seed := os.environ.get("SPILLWAY_EMULATE_CHAOS"):
+    seed = os.environ.get("SPILLWAY_EMULATE_CHAOS")
+    _managed.start(_CHAOS_SLICE_BYTES if seed else _SLICE_BYTES)
+    if seed:
         glue().set_chaos(int(seed), _CHAOS_ONE_IN)
 
 

@@ -38,7 +38,7 @@ def start(slice_bytes: int) -> None:
 
 def manage_parameter(parameter: torch.Tensor) -> None:
     """A parameter, and from now on its gradients."""
-    if _in_process_group():
+    if _in_process_group() or _is_uninitialized(parameter):
         return
     state = glue()
     state.manage(parameter, state.ModelClass.PARAMETER, None, 0)
@@ -78,6 +78,13 @@ def _has_hook(parameter: Any) -> bool:
     return hooks is not None and _manage_gradient in hooks.values()
 
 
+def _is_uninitialized(tensor: Any) -> bool:
+    """Of a lazy module: it has no shape yet, and refuses hooks."""
+    from torch.nn.parameter import is_lazy
+
+    return bool(is_lazy(tensor))
+
+
 def _in_process_group() -> bool:
     """Several ranks share model state in buffers of their own: it stays resident."""
     import torch.distributed
@@ -92,7 +99,7 @@ def _parameter_registered(_module: Any, _name: str, parameter: Any) -> None:
 
 
 def _buffer_registered(_module: Any, _name: str, buffer: Any) -> None:
-    if buffer is not None and buffer.is_cuda and not _in_process_group():
+    if buffer is not None and buffer.is_cuda and not _in_process_group() and not _is_uninitialized(buffer):
         state = glue()
         state.manage(buffer, state.ModelClass.BUFFER, None, 0)
 
