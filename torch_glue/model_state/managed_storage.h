@@ -73,13 +73,17 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
 
   /// Makes it resident for work that is submitted next to `stream`, and keeps it so until unpin().
   /// `writes`: the work may change it.
-  /// Stream: `stream` waits for the fetch, if any; no host wait.
+  /// If the stream is being captured into a graph, the storage stays resident from then on, because
+  /// replays use its address.
+  /// Stream: `stream` waits for the fetch, if any; no host wait, but in a capture, which the copy
+  /// must not become part of.
   /// Errors: c10::Error, c10::OutOfMemoryError; then it is not pinned, and nothing has changed.
   void pin(c10::cuda::CUDAStream stream, bool writes);
 
   void unpin() { pins_.fetch_sub(1); }
 
-  /// Offloads it, unless it is in use, is not resident, or has to stay. Returns the bytes that are
+  /// Offloads it, unless it is in use, is not resident, has to stay, or a graph is being captured on
+  /// its home stream or by this thread. Returns the bytes that are
   /// then free in stream order.
   /// Stream: a copy follows all work submitted so far to the streams that used it; no wait.
   Bytes offload();
@@ -120,9 +124,12 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   ManagedStorage(const c10::Storage& storage, ModelClass of, AccessOrder::Id id, Place place);
 
   static void end(void* context);
+  void pin_for_graph(c10::cuda::CUDAStream capturing);
   void prepare(c10::cuda::CUDAStream stream, bool writes) SPILLWAY_REQUIRES(mutex_);
   void fetch(c10::cuda::CUDAStream stream) SPILLWAY_REQUIRES(mutex_);
   void wait_on(c10::cuda::CUDAStream stream) SPILLWAY_REQUIRES(mutex_);
+  /// Whether this thread's work, or that of its home stream, goes into a graph.
+  [[nodiscard]] bool captures() const;
   [[nodiscard]] bool may_leave(const c10::intrusive_ptr<c10::StorageImpl>& alive)
       SPILLWAY_REQUIRES(mutex_);
   Status copy_out() SPILLWAY_REQUIRES(mutex_);

@@ -158,7 +158,7 @@ void ManagedStorages::make_chaos() {
     if (leaves) storage->offload();
   }
   TORCH_CHECK(
-      stale_ == 0,
+      stale_.exchange(0) == 0,
       "Spillway: a storage of the model was changed by an operator that does not declare it");
 }
 
