@@ -20,7 +20,7 @@ def change(model, queue, done):
 
 
 def shared_with_a_child():
-    model = nn.Sequential(nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 24)).cuda()
+    model = nn.Sequential(nn.Linear(24, 2048, bias=False), nn.ReLU(), nn.Linear(2048, 24, bias=False)).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
 
     def step():
