@@ -9,6 +9,7 @@ temporaries, and the tensors that have to be on the GPU, are those of a slice. B
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ def start(slice_bytes: int, stepped: Stepped) -> None:
 
     def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         _restore(optimizer)  # after a step that raised
-        if _works_by_parameter(type(optimizer)) and not _captures():
+        if _works_by_parameter(type(optimizer)) and not _captures() and not _compiles():
             vars(optimizer)[_WHOLE] = optimizer.param_groups
             optimizer.param_groups = _Slices(optimizer, slice_bytes, stepped)
 
@@ -64,6 +65,15 @@ def _captures() -> bool:
     import torch
 
     return torch.cuda.is_current_stream_capturing()
+
+
+def _compiles() -> bool:
+    """Whether torch.compile compiles what is called here: it would not iterate over the groups in slices."""
+    if "torch._dynamo" not in sys.modules:
+        return False
+    from torch._C._dynamo.eval_frame import get_eval_frame_callback
+
+    return get_eval_frame_callback() is not None
 
 
 def _can_be_sliced(parameters: list[Any]) -> bool:
