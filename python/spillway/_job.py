@@ -13,7 +13,6 @@ from spillway._text import printable
 from spillway.launch import EMULATOR, SHIM
 from spillway.settings import JOB, LaunchError, check_rules, tag_ratios
 
-
 _SLICE_BYTES = 128 << 20  # of parameters, of an optimizer's step
 _CHAOS_ONE_IN = 4
 _CHAOS_SLICE_BYTES = 8 << 10  # so that small models have several slices

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds a program's model state, so that its parameters, buffers, gradients and optimizer states can leave the
-GPU when a budget has no room for them."""
+"""Finds a program's model state, so that its parameters, buffers, gradients and optimizer states can leave
+the GPU when a budget has no room for them."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ def start(slice_bytes: int, stepped: Stepped) -> None:
 
     def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         _restore(optimizer)  # after a step that raised
-        if _works_by_parameter(type(optimizer)) and not _captures() and not _compiles():
+        kind: Any = type(optimizer)
+        if _works_by_parameter(kind) and not _captures() and not _compiles():
             vars(optimizer)[_WHOLE] = optimizer.param_groups
             optimizer.param_groups = _Slices(optimizer, slice_bytes, stepped)
 

@@ -10,9 +10,10 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 
-import pytest
-
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
+LONG = os.environ.get("MODEL_STATE_LONG") == "1"
+#: Schedules of the emulated GPU and seeds.
+SEEDS = (("late", 1), ("shuffled:2", 2), ("shuffled:3", 3)) if LONG else (("late", 5),)
 MANAGED = ("--check", "--budget=1GiB", "--model-state")
 
 
@@ -27,12 +28,16 @@ class Run:
 
 def cases_of(program):
     """The names of a program's cases, which it does not have to be imported for."""
-    return re.findall(r"^@case\ndef (\w+)", (PROGRAMS / program).read_text(), re.MULTILINE)
+    return re.findall(r"^ *@case\n *def (\w+)", (PROGRAMS / program).read_text(), re.MULTILINE)
+
+
+def both(program, seed, *arguments):
+    """A plain run, and one of managed storages with one of SEEDS. Each runs once."""
+    return _run(program, arguments), _run(program, arguments, *seed)
 
 
 @cache
-def run(program, arguments=(), chaos=None, schedule="late"):
-    """A plain run, or one of managed storages with that seed. Each runs once."""
+def _run(program, arguments, schedule=None, chaos=None):
     options = () if chaos is None else (*MANAGED, f"--schedule={schedule}", f"--chaos={chaos}")
     command = [sys.executable, "-m", "spillway", "emulate", *options, "--", sys.executable]
     done = subprocess.run(
@@ -66,8 +71,3 @@ def check_clean(plain, managed):
     assert plain.status == 0, plain.errors
     assert managed.errors.splitlines()[-1] == "spillway-check: 0 races", managed.errors
     assert managed.status == 0, managed.errors
-
-
-@pytest.fixture(scope="session")
-def programs():
-    return run

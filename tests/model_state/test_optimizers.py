@@ -5,31 +5,32 @@ import itertools
 import sys
 
 import pytest
-from conftest import PROGRAMS, check_clean, check_equal, run
+from conftest import LONG, PROGRAMS, SEEDS, both, check_clean, check_equal
 
 sys.path.append(str(PROGRAMS))
 
-from optimizer_cases import OPTIONS, pairwise  # noqa: E402
+from optimizer_cases import OPTIONS, pairwise, product
 
-PAIRWISE = list(dict.fromkeys(pairwise()))
-
-
-@pytest.fixture(scope="module")
-def runs():
-    return run("optimizers.py", ("pairwise",)), run("optimizers.py", ("pairwise",), chaos=5)
+NAME, CASES = ("product", product()) if LONG else ("pairwise", list(dict.fromkeys(pairwise())))
 
 
-@pytest.mark.parametrize("case", PAIRWISE)
-def test_an_optimizer_has_equal_bits(runs, case):
-    check_equal(case, *runs)
+def runs(seed):
+    return both("optimizers.py", seed, NAME)
 
 
-def test_there_are_no_races(runs):
-    check_clean(*runs)
+@pytest.mark.parametrize("seed", SEEDS, ids=str)
+@pytest.mark.parametrize("case", CASES)
+def test_an_optimizer_has_equal_bits(case, seed):
+    check_equal(case, *runs(seed))
 
 
-@pytest.mark.parametrize("both", itertools.combinations(OPTIONS, 2), ids="+".join)
-def test_two_options_are_used_together(both):
-    never = {"closure", "scaler"}  # refused by torch
-    together = any(set(both) <= set(case.split(".")[2].split("+")) for case in PAIRWISE)
-    assert together == (set(both) != never)
+@pytest.mark.parametrize("seed", SEEDS, ids=str)
+def test_there_are_no_races(seed):
+    check_clean(*runs(seed))
+
+
+@pytest.mark.parametrize("pair", list(itertools.combinations(OPTIONS, 2)), ids="+".join)
+def test_two_options_are_used_together(pair):
+    refused = {"closure", "scaler"}  # by torch
+    together = any(set(pair) <= set(case.split(".")[2].split("+")) for case in pairwise())
+    assert together == (set(pair) != refused)

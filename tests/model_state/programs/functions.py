@@ -115,7 +115,9 @@ def a_step_of_gradient_descent_differentiated():
         values = dict(model.named_parameters())
         inner = functional_call(model, values, (inputs(4, 24),)).square().mean()
         slopes = torch.autograd.grad(inner, list(values.values()), create_graph=True)
-        stepped = {name: each - 0.1 * slope for (name, each), slope in zip(values.items(), slopes, strict=True)}
+        stepped = {
+            name: each - 0.1 * slope for (name, each), slope in zip(values.items(), slopes, strict=True)
+        }
         loss = functional_call(model, stepped, (inputs(4, 24),)).square().mean()
         outer.zero_grad()
         loss.backward()

@@ -25,8 +25,8 @@ OPTIMIZERS = {
     "SparseAdam": ("for_loop",),
 }
 OPTIONS = (
-    "accumulate", "add_group", "clip", "closure", "extra", "groups", "keep_zeros", "maximize", "scaler", "scheduler",
-    "tensor_lr",
+    "accumulate", "add_group", "clip", "closure", "extra", "groups", "keep_zeros", "maximize", "scaler",
+    "scheduler", "tensor_lr",
 )  # fmt: skip
 # What torch refuses, or has no parameter for.
 _NO_MAXIMIZE = ("LBFGS", "Muon")
@@ -76,7 +76,9 @@ def product():
     """Each implementation with at most two options, and with all but at most two; each case once."""
     written = {}
     for name, implementation in _variants():
-        for some in itertools.chain.from_iterable(itertools.combinations(OPTIONS, count) for count in range(3)):
+        for some in itertools.chain.from_iterable(
+            itertools.combinations(OPTIONS, count) for count in range(3)
+        ):
             written[_written(name, implementation, some)] = True
             written[_written(name, implementation, [each for each in OPTIONS if each not in some])] = True
     return list(written)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A few steps with the optimizers and options that the command line names (optimizer_cases.py); `pairwise` and
-`product` name many."""
+"""A few steps with the optimizers and options that the command line names (optimizer_cases.py); `pairwise`
+and `product` name many."""
 
 import contextlib
 import sys
@@ -76,7 +76,9 @@ class Training:
     def _arguments(self, name, implementation):
         arguments = {"lr": 0.01}
         if "tensor_lr" in self.options:
-            arguments["lr"] = torch.tensor(0.01, device="cuda" if implementation in ("capturable", "fused") else "cpu")
+            arguments["lr"] = torch.tensor(
+                0.01, device="cuda" if implementation in ("capturable", "fused") else "cpu"
+            )
         if "maximize" in self.options:
             arguments["maximize"] = True
         if "extra" in self.options:

@@ -3,6 +3,7 @@
 
 import torch
 import torch.multiprocessing as processes
+from cases import case, main
 from torch import nn
 
 
@@ -19,6 +20,7 @@ def change(model, queue, done):
     done.wait()
 
 
+@case
 def shared_with_a_child():
     model = nn.Sequential(nn.Linear(24, 2048, bias=False), nn.ReLU(), nn.Linear(2048, 24, bias=False)).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
@@ -46,7 +48,4 @@ def shared_with_a_child():
 
 
 if __name__ == "__main__":
-    from cases import case, main
-
-    case(shared_with_a_child)
     main()
