@@ -161,12 +161,30 @@ bool ManagedStorage::may_leave(const c10::intrusive_ptr<c10::StorageImpl>& alive
   if (!on_device_ || kept_ || pins_ != 0 || ManagedStorage::of(*alive) != this) return false;
   if (kept_in_step_ == ManagedStorages::instance().step()) return false;
   if (captures()) return false;
-  if (!only_keyed_) {
-    constexpr std::size_t kOwn = 2;  // the keyed tensor and `alive`
-    if (compat::holders(alive, *alive) > kOwn) return false;
-    only_keyed_ = true;
-  }
-  return true;
+  return only_keyed(compat::holders(alive, *alive) - 1);
+}
+
+void ManagedStorage::add_keyed(const at::Tensor& tensor) {
+  const c10::Storage& storage = tensor.storage();
+  const LightLock lock(mutex_);
+  if (only_keyed_) return;
+  const std::size_t holders = compat::holders(storage, *storage.unsafeGetStorageImpl());
+  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  const bool is_known = std::any_of(keyed_.begin(), keyed_.end(), [&](const auto& each) {
+    return each._unsafe_get_target() == impl;
+  });
+  // One holder is this tensor. PyTorch swaps no tensors that have weak references.
+  if (!is_known && holders != 1) keyed_.emplace_back(tensor.getIntrusivePtr());
+  if (holders == 1) only_keyed_ = true;
+  only_keyed(holders);
+}
+
+bool ManagedStorage::only_keyed(std::size_t holders) {
+  if (only_keyed_) return true;
+  std::erase_if(keyed_, [](const auto& each) { return each.expired(); });
+  only_keyed_ = keyed_.size() == holders;
+  if (only_keyed_) keyed_.clear();
+  return only_keyed_;
 }
 
 bool ManagedStorage::captures() const {

@@ -46,8 +46,8 @@ enum class StorageResidency : std::uint8_t { kResident, kOffloading, kOffloaded,
 /// (`resize_`).
 ///
 /// It is used between pin() and unpin(), for which every operator is guarded (guard.h). A tensor
-/// without the guard's dispatch key must not see it offloaded: it is not offloaded before its only
-/// reference was from a tensor that has the key. Views inherit the key.
+/// without the guard's dispatch key must not see it offloaded: it is not offloaded before all
+/// references to it were from tensors known to have the key (add_keyed). Views inherit the key.
 /// Threads: safe.
 class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage> {
  public:
@@ -96,8 +96,8 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
 
   [[nodiscard]] bool kept() const { return kept_; }
 
-  /// Every reference to the storage is from a tensor with the guard's key.
-  void set_only_keyed() { only_keyed_ = true; }
+  /// This tensor over the storage has the guard's key.
+  void add_keyed(const at::Tensor& tensor);
 
   [[nodiscard]] StorageResidency residency();
 
@@ -128,6 +128,8 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   void prepare(c10::cuda::CUDAStream stream, bool writes) SPILLWAY_REQUIRES(mutex_);
   void fetch(c10::cuda::CUDAStream stream) SPILLWAY_REQUIRES(mutex_);
   void wait_on(c10::cuda::CUDAStream stream) SPILLWAY_REQUIRES(mutex_);
+  /// Whether all of `holders` references are from tensors with the key. Then it remains so.
+  bool only_keyed(std::size_t holders) SPILLWAY_REQUIRES(mutex_);
   /// Whether this thread's work, or that of its home stream, goes into a graph.
   [[nodiscard]] bool captures() const;
   [[nodiscard]] bool may_leave(const c10::intrusive_ptr<c10::StorageImpl>& alive)
@@ -153,11 +155,14 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   std::atomic<bool> changed_{true};  // since its last copy to the host
   std::atomic<bool> kept_{false};
   std::atomic<std::uint64_t> kept_in_step_{0};
-  std::atomic<bool> only_keyed_{false};
   std::atomic<CUstream> home_;  // the stream that its block was allocated on
   std::atomic<std::uint64_t> last_use_{0};
 
   LightMutex mutex_;
+  bool only_keyed_ SPILLWAY_GUARDED_BY(mutex_) = false;
+  // until only_keyed_
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> keyed_
+      SPILLWAY_GUARDED_BY(mutex_);
   void* block_ SPILLWAY_GUARDED_BY(mutex_);
   driver::DevicePtr address_ SPILLWAY_GUARDED_BY(mutex_);  // while it is offloaded; null: none yet
   Stash host_ SPILLWAY_GUARDED_BY(mutex_);                 // its host copy, if has_host_
