@@ -30,6 +30,16 @@ void keep_in_step(const at::Tensor& tensor) {
   managed->keep_in_step(ManagedStorages::instance().step());
 }
 
+/// Makes the tensor's storage resident from now on: its address has been given away.
+void keep(const at::Tensor& tensor) {
+  if (!tensor.has_storage()) return;
+  ManagedStorage* const managed = ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl());
+  if (managed == nullptr) return;
+  PinnedStorages pinned;
+  pinned.add(tensor, /*writes=*/true);
+  managed->keep();
+}
+
 /// Keeps storages resident until release().
 class ResidentStorages {
  public:
@@ -79,6 +89,7 @@ void define_model_state(py::module_& module) {
     return slice_bytes(made == nullptr ? Bytes{} : made->held_budget()).count();
   });
   module.def("keep_in_step", &keep_in_step);
+  module.def("keep_resident", &keep);
   module.def("is_managed", &is_managed);
   module.def("set_guarded", &set_guarded);
   py::class_<ResidentStorages>(module, "ResidentStorages")

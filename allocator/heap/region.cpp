@@ -217,6 +217,13 @@ Result<SharedMemory> Region::share(Block* block) {
 }
 
 Status Region::wait_for_stream_sync() {
+  // Graphs are replayed on any stream.
+  if (written_while_free(key_.pool)) {
+    const driver::CurrentDevice current(*device_.api, device_.context);
+    const driver::OutsideCaptures outside(*device_.api);
+    driver::count_host_sync();
+    return SPILLWAY_CALL(*device_.api, CtxSynchronize);
+  }
   SPILLWAY_ASSIGN_OR_RETURN(const driver::Fence all, timelines_.of(stream()).mark());
   return driver::Timeline::wait_sync(all);
 }

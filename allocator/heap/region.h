@@ -185,7 +185,8 @@ class alignas(64) Region {
  protected:
   /// Backing::map; marks stuck ranges as kStuck blocks.
   Status map(Range where, Bytes most_of_a_chunk = {}) SPILLWAY_REQUIRES(mutex);
-  /// Blocks the host until the device has finished the work submitted to this heap region's stream.
+  /// Blocks the host until the device has finished the work submitted to this heap region's stream;
+  /// all work, if replays of graphs may use its memory.
   Status wait_for_stream_sync() SPILLWAY_REQUIRES(mutex);
   void hand_out(Block* block, Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
   static void promise_fences(Block* block);

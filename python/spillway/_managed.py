@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds parameters, buffers, gradients and optimizer states, so that they can leave the GPU when a budget has
-no room for them."""
+"""Finds a program's model state, so that its parameters, buffers, gradients and optimizer states can leave
+the GPU when a budget has no room for them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def start(budget: str) -> None:
 
 def manage_parameter(parameter: torch.Tensor) -> None:
     """A parameter, and from now on its gradients."""
-    if _in_process_group():
+    if _in_process_group() or _is_uninitialized(parameter):
         return
     state = glue()
     state.manage(parameter, state.ModelClass.PARAMETER, None, 0)
@@ -81,6 +81,13 @@ def _has_hook(parameter: Any) -> bool:
     return hooks is not None and _manage_gradient in hooks.values()
 
 
+def _is_uninitialized(tensor: Any) -> bool:
+    """Of a lazy module: it has no shape yet, and refuses hooks."""
+    from torch.nn.parameter import is_lazy
+
+    return bool(is_lazy(tensor))
+
+
 def _in_process_group() -> bool:
     """Several ranks share model state in buffers of their own: it stays resident."""
     import torch.distributed
@@ -95,7 +102,7 @@ def _parameter_registered(_module: Any, _name: str, parameter: Any) -> None:
 
 
 def _buffer_registered(_module: Any, _name: str, buffer: Any) -> None:
-    if buffer is not None and buffer.is_cuda and not _in_process_group():
+    if buffer is not None and buffer.is_cuda and not _in_process_group() and not _is_uninitialized(buffer):
         state = glue()
         state.manage(buffer, state.ModelClass.BUFFER, None, 0)
 

@@ -9,6 +9,7 @@ temporaries, and the tensors that have to be on the GPU, are those of a slice. B
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["start"]
 
+_TORCHS = "torch.optim."
 _WHOLE = "_spillway_param_groups"  # in an optimizer's __dict__, during its step
 Stepped = Callable[[Any, list[Any]], None]
 
@@ -32,7 +34,7 @@ def start(stepped: Stepped) -> None:
     def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         _restore(optimizer)  # after a step that raised
         kind: Any = type(optimizer)
-        if _works_by_parameter(kind) and not _captures():
+        if _works_by_parameter(kind) and not _captures() and not _compiles():
             vars(optimizer)[_WHOLE] = optimizer.param_groups
             optimizer.param_groups = _Slices(optimizer, stepped)
 
@@ -58,13 +60,22 @@ def _works_by_parameter(kind: type) -> bool:
     import torch
 
     owner = next((each for each in kind.__mro__ if "step" in vars(each)), object)
-    return owner.__module__.startswith("torch.optim.") and owner is not torch.optim.LBFGS
+    return owner.__module__.startswith(_TORCHS) and owner is not torch.optim.LBFGS
 
 
 def _captures() -> bool:
     import torch
 
     return torch.cuda.is_current_stream_capturing()
+
+
+def _compiles() -> bool:
+    """Whether torch.compile compiles what is called here: it would not iterate over the groups in slices."""
+    if "torch._dynamo" not in sys.modules:
+        return False
+    from torch._C._dynamo.eval_frame import get_eval_frame_callback
+
+    return get_eval_frame_callback() is not None
 
 
 def _can_be_sliced(parameters: list[Any]) -> bool:
@@ -94,7 +105,7 @@ class _Slice(dict[str, Any]):
 
 
 class _Slices(list[Any]):
-    """The groups of an optimizer, which are iterated over in slices."""
+    """The groups of an optimizer. Its step iterates over them in slices, other code over whole groups."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, stepped: Stepped) -> None:
         super().__init__(optimizer.param_groups)
@@ -102,13 +113,21 @@ class _Slices(list[Any]):
         self._stepped = stepped
 
     def __iter__(self) -> Iterator[Any]:
-        for group in super().__iter__():
-            if not _can_be_sliced(group["params"]):
-                yield group
-                continue
-            for parameters in self._cut(group["params"]):
-                yield _Slice(group, parameters)
-                self._stepped(self._optimizer, parameters)
+        caller = sys._getframe(1)
+        in_step = caller.f_code.co_name == "step" and caller.f_globals.get("__name__", "").startswith(_TORCHS)
+        return self._slices() if in_step else super().__iter__()
+
+    def _slices(self) -> Iterator[Any]:
+        try:
+            for group in super().__iter__():
+                if not _can_be_sliced(group["params"]):
+                    yield group
+                    continue
+                for parameters in self._cut(group["params"]):
+                    yield _Slice(group, parameters)
+                    self._stepped(self._optimizer, parameters)
+        finally:  # also after a step that raised
+            _restore(self._optimizer)
 
     def _cut(self, parameters: list[Any]) -> Iterator[list[Any]]:
         part: list[Any] = []

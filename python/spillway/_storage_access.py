@@ -30,9 +30,14 @@ _METHODS = (
 @functools.cache
 def start() -> None:
     import torch
+    from torch.utils import dlpack
 
     tensor: Any = torch.Tensor
     tensor.data_ptr = _with_address(tensor.data_ptr)
+    tensor.__dlpack__ = _shared(tensor.__dlpack__)
+    interface: Any = tensor.__cuda_array_interface__
+    tensor.__cuda_array_interface__ = property(_shared(interface.fget))
+    dlpack.to_dlpack = _shared(dlpack.to_dlpack)  # type: ignore[attr-defined]
     tensor.set_ = _guarded_alias(tensor.set_)
     storage: Any = torch.UntypedStorage
     for name in _METHODS:
@@ -50,6 +55,18 @@ def _with_address(original: Any) -> Any:
         return original(self)
 
     return data_ptr
+
+
+def _shared(original: Any) -> Any:
+    """The memory is used by another library from now on, so it stays at its address."""
+
+    @functools.wraps(original)
+    def share(self: Any, *arguments: Any, **options: Any) -> Any:
+        if self.is_cuda:
+            glue().keep_resident(self)
+        return original(self, *arguments, **options)
+
+    return share
 
 
 def _guarded_alias(original: Any) -> Any:

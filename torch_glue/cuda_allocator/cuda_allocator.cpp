@@ -25,12 +25,6 @@ CUstream current_stream(c10::DeviceIndex device) {
   return c10::cuda::getCurrentCUDAStream(device).stream();
 }
 
-bool is_capturing(c10::cuda::CUDAStream stream) {
-  cudaStreamCaptureStatus status{};
-  C10_CUDA_CHECK(cudaStreamIsCapturing(stream.stream(), &status));
-  return status != cudaStreamCaptureStatusNone;
-}
-
 /// Calls the registered callbacks (PyTorch's IPC, Spillway's pending sources) to free memory; true
 /// if one did.
 bool run_free_memory_callbacks() {
@@ -275,8 +269,15 @@ void SpillwayAllocator::recordStream(const c10::DataPtr& at, c10::cuda::CUDAStre
   record_use(at.get(), stream);
 }
 
+bool SpillwayAllocator::captures(cudaStream_t stream) const {
+  if (!pools_.any_open()) return false;
+  cudaStreamCaptureStatus status{};
+  C10_CUDA_CHECK(cudaStreamIsCapturing(stream, &status));
+  return status != cudaStreamCaptureStatusNone;
+}
+
 void SpillwayAllocator::record_use(void* at, c10::cuda::CUDAStream stream) {
-  if (pools_.any_open() && is_capturing(stream)) return captured_uses_.add(at);
+  if (captures(stream.stream())) return captured_uses_.add(at);
   const driver::Stream user(stream.stream(), DeviceId{stream.device_index()});
   if (DeviceRuntime* const runtime = owner(at)) {
     return check(runtime->record_use(driver::DevicePtr(at), user));

@@ -125,6 +125,10 @@ class SpillwayAllocator final : public compat::CudaAllocatorInterface {
   ccc::CheckpointDelta setCheckpointPoolState(c10::DeviceIndex device,
                                               std::shared_ptr<ccc::AllocatorState> state) override;
 
+  /// Whether the stream is being captured into a graph with a pool. A relaxed load if no pool is
+  /// open.
+  [[nodiscard]] bool captures(cudaStream_t stream) const;
+
  private:
   /// Throws NotImplementedError with the unsupported function and an alternative.
   [[noreturn]] static void absent(const char* what);

@@ -8,7 +8,6 @@
 #include "torch_glue/model_state/managed_storages.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
 namespace spillway {
@@ -19,7 +18,7 @@ constexpr auto kKey = compat::kGuardKey;
 }  // namespace
 
 void run_below_guard(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard guard(kKey);
+  // The key stays included: kernels in Python, modes and hooks use other managed tensors too.
   op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
 }
 

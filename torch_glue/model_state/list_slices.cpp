@@ -3,6 +3,7 @@
 
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/model_state/guard.h"
+#include "torch_glue/model_state/managed_storages.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -17,6 +18,8 @@ namespace {
 /// A larger slice does not make kernels faster.
 constexpr Bytes kMostSlice{256ULL << 20U};
 constexpr Bytes kLeastSlice{1ULL << 20U};
+/// Small models have several of these.
+constexpr Bytes kChaoticSlice{32ULL << 10U};
 /// A slice has room for its temporaries too, and its parts come and go one after the other.
 constexpr std::uint64_t kSlicesPerBudget = 8;
 
@@ -91,6 +94,7 @@ class SlicedCall {
 }  // namespace
 
 Bytes slice_bytes(Bytes budget) {
+  if (ManagedStorages::instance().chaotic()) return kChaoticSlice;
   if (budget.zero()) return kMostSlice;
   return std::clamp(Bytes{budget.count() / kSlicesPerBudget}, kLeastSlice, kMostSlice);
 }

@@ -89,6 +89,7 @@ ManagedStorage::~ManagedStorage() {
 
 void ManagedStorage::pin(c10::cuda::CUDAStream stream, bool writes) {
   pins_.fetch_add(1);
+  if (SpillwayAllocator::instance().captures(stream.stream())) return pin_for_graph(stream);
   const bool ready = on_device_ && home_.load(std::memory_order_relaxed) == stream.stream();
   if (ready) {
     // The home stream has waited for the fetch.
@@ -102,6 +103,20 @@ void ManagedStorage::pin(c10::cuda::CUDAStream stream, bool writes) {
     unpin();
     throw;
   }
+}
+
+void ManagedStorage::pin_for_graph(c10::cuda::CUDAStream capturing) {
+  const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
+  const LightLock lock(mutex_);
+  try {
+    if (!on_device_) fetch(c10::cuda::getDefaultCUDAStream(capturing.device_index()));
+    if (arrival_.set()) check(driver::Timeline::wait_sync(arrival_));
+  } catch (...) {
+    unpin();
+    throw;
+  }
+  changed_ = true;
+  kept_ = true;
 }
 
 void ManagedStorage::prepare(c10::cuda::CUDAStream stream, bool writes) {
@@ -145,12 +160,37 @@ void ManagedStorage::wait_on(c10::cuda::CUDAStream stream) {
 bool ManagedStorage::may_leave(const c10::intrusive_ptr<c10::StorageImpl>& alive) {
   if (!on_device_ || kept_ || pins_ != 0 || ManagedStorage::of(*alive) != this) return false;
   if (kept_in_step_ == ManagedStorages::instance().step()) return false;
-  if (!only_keyed_) {
-    constexpr std::size_t kOwn = 2;  // the keyed tensor and `alive`
-    if (compat::holders(alive, *alive) > kOwn) return false;
-    only_keyed_ = true;
-  }
-  return true;
+  if (captures()) return false;
+  return only_keyed(compat::holders(alive, *alive) - 1);
+}
+
+void ManagedStorage::add_keyed(const at::Tensor& tensor) {
+  const c10::Storage& storage = tensor.storage();
+  const LightLock lock(mutex_);
+  if (only_keyed_) return;
+  const std::size_t holders = compat::holders(storage, *storage.unsafeGetStorageImpl());
+  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  const bool is_known = std::any_of(keyed_.begin(), keyed_.end(), [&](const auto& each) {
+    return each._unsafe_get_target() == impl;
+  });
+  // One holder is this tensor. PyTorch swaps no tensors that have weak references.
+  if (!is_known && holders != 1) keyed_.emplace_back(tensor.getIntrusivePtr());
+  if (holders == 1) only_keyed_ = true;
+  only_keyed(holders);
+}
+
+bool ManagedStorage::only_keyed(std::size_t holders) {
+  if (only_keyed_) return true;
+  std::erase_if(keyed_, [](const auto& each) { return each.expired(); });
+  only_keyed_ = keyed_.size() == holders;
+  if (only_keyed_) keyed_.clear();
+  return only_keyed_;
+}
+
+bool ManagedStorage::captures() const {
+  const auto& allocator = SpillwayAllocator::instance();
+  return allocator.captures(current_stream(place_.device.device().id).stream()) ||
+         allocator.captures(home_);
 }
 
 Bytes ManagedStorage::offload() {

@@ -46,8 +46,8 @@ enum class StorageResidency : std::uint8_t { kResident, kOffloading, kOffloaded,
 /// (`resize_`).
 ///
 /// It is used between pin() and unpin(), for which every operator is guarded (guard.h). A tensor
-/// without the guard's dispatch key must not see it offloaded: it is not offloaded before its only
-/// reference was from a tensor that has the key. Views inherit the key.
+/// without the guard's dispatch key must not see it offloaded: it is not offloaded before all
+/// references to it were from tensors known to have the key (add_keyed). Views inherit the key.
 /// Threads: safe.
 class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage> {
  public:
@@ -73,13 +73,17 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
 
   /// Makes it resident for work that is submitted next to `stream`, and keeps it so until unpin().
   /// `writes`: the work may change it.
-  /// Stream: `stream` waits for the fetch, if any; no host wait.
+  /// If the stream is being captured into a graph, the storage stays resident from then on, because
+  /// replays use its address.
+  /// Stream: `stream` waits for the fetch, if any; no host wait, but in a capture, which the copy
+  /// must not become part of.
   /// Errors: c10::Error, c10::OutOfMemoryError; then it is not pinned, and nothing has changed.
   void pin(c10::cuda::CUDAStream stream, bool writes);
 
   void unpin() { pins_.fetch_sub(1); }
 
-  /// Offloads it, unless it is in use, is not resident, or has to stay. Returns the bytes that are
+  /// Offloads it, unless it is in use, is not resident, has to stay, or a graph is being captured on
+  /// its home stream or by this thread. Returns the bytes that are
   /// then free in stream order.
   /// Stream: a copy follows all work submitted so far to the streams that used it; no wait.
   Bytes offload();
@@ -92,8 +96,8 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
 
   [[nodiscard]] bool kept() const { return kept_; }
 
-  /// Every reference to the storage is from a tensor with the guard's key.
-  void set_only_keyed() { only_keyed_ = true; }
+  /// This tensor over the storage has the guard's key.
+  void add_keyed(const at::Tensor& tensor);
 
   [[nodiscard]] StorageResidency residency();
 
@@ -120,9 +124,14 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   ManagedStorage(const c10::Storage& storage, ModelClass of, AccessOrder::Id id, Place place);
 
   static void end(void* context);
+  void pin_for_graph(c10::cuda::CUDAStream capturing);
   void prepare(c10::cuda::CUDAStream stream, bool writes) SPILLWAY_REQUIRES(mutex_);
   void fetch(c10::cuda::CUDAStream stream) SPILLWAY_REQUIRES(mutex_);
   void wait_on(c10::cuda::CUDAStream stream) SPILLWAY_REQUIRES(mutex_);
+  /// Whether all of `holders` references are from tensors with the key. Then it remains so.
+  bool only_keyed(std::size_t holders) SPILLWAY_REQUIRES(mutex_);
+  /// Whether this thread's work, or that of its home stream, goes into a graph.
+  [[nodiscard]] bool captures() const;
   [[nodiscard]] bool may_leave(const c10::intrusive_ptr<c10::StorageImpl>& alive)
       SPILLWAY_REQUIRES(mutex_);
   Status copy_out() SPILLWAY_REQUIRES(mutex_);
@@ -146,11 +155,14 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   std::atomic<bool> changed_{true};  // since its last copy to the host
   std::atomic<bool> kept_{false};
   std::atomic<std::uint64_t> kept_in_step_{0};
-  std::atomic<bool> only_keyed_{false};
   std::atomic<CUstream> home_;  // the stream that its block was allocated on
   std::atomic<std::uint64_t> last_use_{0};
 
   LightMutex mutex_;
+  bool only_keyed_ SPILLWAY_GUARDED_BY(mutex_) = false;
+  // until only_keyed_
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> keyed_
+      SPILLWAY_GUARDED_BY(mutex_);
   void* block_ SPILLWAY_GUARDED_BY(mutex_);
   driver::DevicePtr address_ SPILLWAY_GUARDED_BY(mutex_);  // while it is offloaded; null: none yet
   Stash host_ SPILLWAY_GUARDED_BY(mutex_);                 // its host copy, if has_host_

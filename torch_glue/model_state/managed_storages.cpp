@@ -40,6 +40,7 @@ Unmanaged ManagedStorages::manage(const at::Tensor& tensor,
   if (ManagedStorage* const known = ManagedStorage::of(*storage.unsafeGetStorageImpl())) {
     known->set_model_class(of);
     set_guarded(tensor);
+    known->add_keyed(tensor);
     return Unmanaged::kNone;
   }
   if (storage.nbytes() < min_bytes_.count() || storage.nbytes() == 0) return Unmanaged::kTiny;
@@ -62,7 +63,7 @@ Unmanaged ManagedStorages::manage(const at::Tensor& tensor,
   storages_.insert(made.get());
   order_.use(id);
   set_guarded(tensor);
-  if (compat::holders(storage, *storage.unsafeGetStorageImpl()) == 1) made->set_only_keyed();
+  made->add_keyed(tensor);
   return Unmanaged::kNone;
 }
 
@@ -158,7 +159,7 @@ void ManagedStorages::make_chaos() {
     if (leaves) storage->offload();
   }
   TORCH_CHECK(
-      stale_ == 0,
+      stale_.exchange(0) == 0,
       "Spillway: a storage of the model was changed by an operator that does not declare it");
 }
 

@@ -82,7 +82,8 @@ Latest<WeakSource, 16>& casts() {
 }
 
 /// A cast without gradient, and therefore without a node. The reference prevents reuse of its
-/// address.
+/// address. Without grad mode none is noted: no node follows, and modules are converted so, whose
+/// tensors PyTorch swaps only if there is no weak reference to them.
 struct FrozenCast {
   c10::weak_intrusive_ptr<c10::TensorImpl> cast;
   WeakSource source;
@@ -137,7 +138,7 @@ at::Tensor to_copy(c10::DispatchKeySet keys,
   if (!source || result.device() != self.device()) return result;
   if (result.grad_fn() != nullptr) {
     add_first(casts(), result, std::move(*source));
-  } else if (self.is_leaf()) {
+  } else if (self.is_leaf() && at::GradMode::is_enabled()) {
     add_frozen_cast(result, *source);
   }
   return result;

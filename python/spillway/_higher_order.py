@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Higher-order operators, which PyTorch dispatches in Python: `cond`, `flex_attention` and others."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+__all__ = ["pass_through"]
+
+# Those of model_state/guard.h and saved_tensors/operand_notes.h.
+_KEYS = ("Fake", "TESTING_ONLY_GenericMode")
+
+
+@functools.cache
+def pass_through() -> None:
+    """Let these operators ignore Spillway's dispatch keys, for which they have no fallback. The operators
+    that they run have one."""
+    import torch
+    from torch import _ops
+
+    parse: Any = torch._C._dispatch_key_parse
+    for key in map(parse, _KEYS):
+        _ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(key)
+        for operator in _ops._higher_order_ops.values():
+            operator.fallthrough(key)

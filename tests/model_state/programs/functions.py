@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Derivatives other than one backward pass: torch.func, double backward, autograd functions."""
+
+import torch
+from cases import case, main
+from torch import nn
+from torch.func import functional_call, grad, grad_and_value, jacrev, jvp, stack_module_state, vmap
+
+STEPS = 3
+
+
+def inputs(*shape):
+    return torch.randn(*shape).cuda()
+
+
+def net():
+    return nn.Sequential(nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 24)).cuda()
+
+
+@case
+def functional_calls():
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(STEPS):
+        scaled = {name: each * 1.5 for name, each in model.named_parameters()}
+        loss = functional_call(model, scaled, (inputs(4, 24),)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, model, optimizer
+
+
+@case
+def grad_of_a_function():
+    model = net()
+    parameters = dict(model.named_parameters())
+    seen = []
+    for _ in range(STEPS):
+        batch = inputs(4, 24)
+
+        def loss(values, batch=batch):
+            return functional_call(model, values, (batch,)).square().mean()
+
+        gradients, value = grad_and_value(loss)(parameters)
+        seen += [value, gradients]
+        with torch.no_grad():
+            for name, each in parameters.items():
+                each -= 0.1 * gradients[name]
+    return seen, model
+
+
+@case
+def gradients_of_each_sample():
+    model = net()
+    parameters = {name: each.detach() for name, each in model.named_parameters()}
+
+    def loss(values, sample):
+        return functional_call(model, values, (sample.unsqueeze(0),)).square().mean()
+
+    return vmap(grad(loss), in_dims=(None, 0))(parameters, inputs(4, 24)), model
+
+
+@case
+def an_ensemble():
+    models = [net() for _ in range(3)]
+    parameters, buffers = stack_module_state(models)
+
+    def call(values, held, x):
+        return functional_call(models[0], (values, held), (x,))
+
+    return vmap(call, in_dims=(0, 0, None))(parameters, buffers, inputs(4, 24)), models
+
+
+@case
+def jacobians():
+    model = net()
+    x = inputs(24)
+    return jacrev(model)(x), jvp(model, (x,), (torch.ones_like(x),)), model
+
+
+@case
+def forward_mode():
+    model = net()
+    values = dict(model.named_parameters())
+    directions = {name: torch.ones_like(each) for name, each in values.items()}
+    x = inputs(4, 24)
+    return jvp(lambda given: functional_call(model, given, (x,)), (values,), (directions,)), model
+
+
+@case
+def double_backward():
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(STEPS):
+        x = inputs(4, 24).requires_grad_()
+        out = model(x).square().mean()
+        (slope,) = torch.autograd.grad(out, x, create_graph=True)
+        loss = out + (slope.norm() - 1).square()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, model, optimizer
+
+
+@case
+def a_step_of_gradient_descent_differentiated():
+    model = net()
+    outer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(STEPS):
+        values = dict(model.named_parameters())
+        inner = functional_call(model, values, (inputs(4, 24),)).square().mean()
+        slopes = torch.autograd.grad(inner, list(values.values()), create_graph=True)
+        stepped = {
+            name: each - 0.1 * slope for (name, each), slope in zip(values.items(), slopes, strict=True)
+        }
+        loss = functional_call(model, stepped, (inputs(4, 24),)).square().mean()
+        outer.zero_grad()
+        loss.backward()
+        outer.step()
+        losses.append(loss.item())
+    return losses, model, outer
+
+
+@case
+def gradients_kept_by_create_graph():
+    model = net()
+    loss = model(inputs(4, 24)).square().mean()
+    loss.backward(create_graph=True)
+    penalty = sum(each.grad.square().sum() for each in model.parameters())
+    penalty.backward()
+    result = [each.grad.clone() for each in model.parameters()], model
+    for each in model.parameters():
+        each.grad = None
+    return result
+
+
+class Scaled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight.T
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        return gradient @ weight, gradient.T @ x
+
+
+@case
+def an_autograd_function():
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(STEPS):
+        loss = Scaled.apply(Scaled.apply(inputs(4, 24), model[0].weight), model[2].weight).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, model, optimizer
+
+
+@case
+def hessian_vector_products():
+    model = net()
+    parameters = list(model.parameters())
+    loss = model(inputs(4, 24)).square().mean()
+    slopes = torch.autograd.grad(loss, parameters, create_graph=True)
+    product = sum((slope * each.detach()).sum() for slope, each in zip(slopes, parameters, strict=True))
+    return torch.autograd.grad(product, parameters), model
+
+
+@case
+def a_jit_script():
+    torch._C._jit_set_texpr_fuser_enabled(False)  # the emulated GPU compiles no kernels
+    model = torch.jit.script(net())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    losses = []
+    for _ in range(STEPS):
+        loss = model(inputs(4, 24)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, model
+
+
+main()

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model that is trained, for the cases of several programs."""
+
+import torch
+from torch import nn
+
+STEPS = 3
+
+
+def inputs(*shape):
+    return torch.randn(*shape).cuda()
+
+
+def net():
+    return nn.Sequential(nn.Linear(24, 24), nn.ReLU(), nn.Linear(24, 24), nn.BatchNorm1d(24))
+
+
+class Job:
+    def __init__(self, model=None, optimizer=torch.optim.AdamW, **options):
+        self.model = (model or net()).cuda()
+        self.optimizer = optimizer(self.model.parameters(), **({"lr": 0.01} | options))
+        self.losses = []
+
+    def backward(self, set_to_none=True):
+        self.optimizer.zero_grad(set_to_none)
+        loss = self.model(inputs(4, 24)).square().mean()
+        loss.backward()
+        self.losses.append(loss.item())
+
+    def step(self, **options):
+        self.backward(**options)
+        self.optimizer.step()
+
+    def result(self):
+        return self.losses, self.model, self.optimizer

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models and training loops compute the same bits with managed storages as without."""
+
+import pytest
+from conftest import SEEDS, both, cases_of, check_clean, check_equal
+
+PROGRAMS = (
+    "functions.py",
+    "graphs.py",
+    "models.py",
+    "modes.py",
+    "parameters.py",
+    "sharing.py",
+    "storages.py",
+    "training.py",
+)
+CASES = [(program, case) for program in PROGRAMS for case in cases_of(program)]
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=str)
+@pytest.mark.parametrize(("program", "case"), CASES)
+def test_a_program_has_equal_bits(program, case, seed):
+    check_equal(case, *both(program, seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=str)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_there_are_no_races(program, seed):
+    check_clean(*both(program, seed))
