@@ -49,6 +49,13 @@ void keep_in_step(const at::Tensor& tensor) {
   managed->keep_in_step(ManagedStorages::instance().step());
 }
 
+/// Makes the tensor's storage resident for good: something outside of PyTorch has its address.
+void keep_resident(const at::Tensor& tensor) {
+  PinnedStorages pinned;
+  pinned.add(tensor, /*writes=*/true);
+  pinned.keep();
+}
+
 /// Keeps storages resident until release().
 class ResidentStorages {
  public:
@@ -90,12 +97,18 @@ void define_model_state(py::module_& module) {
   module.def("managed_step_ended", [] { ManagedStorages::instance().end_step(); });
   module.def("managed_stats", &stats_of_managed);
   module.def("offload_model_state",
-             [] { return ManagedStorages::instance().offload_all().count(); });
-  module.def("keep_in_step", &keep_in_step);
+             [] {
+               const py::gil_scoped_release without_lock;
+               return ManagedStorages::instance().offload_all().count();
+             });
+  // What may fetch releases the interpreter's lock: the thread that fetches a storage may need it.
+  using WithoutLock = py::call_guard<py::gil_scoped_release>;
+  module.def("keep_in_step", &keep_in_step, WithoutLock());
+  module.def("keep_resident", &keep_resident, WithoutLock());
   module.def("is_managed", &is_managed);
   module.def("set_guarded", &set_guarded);
   py::class_<ResidentStorages>(module, "ResidentStorages")
-      .def(py::init<const std::vector<c10::Storage>&>())
+      .def(py::init<const std::vector<c10::Storage>&>(), WithoutLock())
       .def("release", &ResidentStorages::release);
   module.def("set_chaos", [](std::uint64_t seed, unsigned one_in) {
     ManagedStorages::instance().set_chaos(seed, one_in);

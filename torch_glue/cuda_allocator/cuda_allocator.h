@@ -40,6 +40,10 @@ class SpillwayAllocator final : public compat::CudaAllocatorInterface {
   /// Frees a block. Returns false, without an exception or a change, if no allocated block starts
   /// at `at`.
   bool release(void* at);
+  /// Whether a capture or a program may have opened a memory pool. No stream is captured by PyTorch
+  /// otherwise.
+  [[nodiscard]] bool any_pool_open() const { return pools_.any_open(); }
+
   /// Records that work on `stream` also uses the block that contains `at`. The stream may belong to
   /// another device.
   void record_use(void* at, c10::cuda::CUDAStream stream);

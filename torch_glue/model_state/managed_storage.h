@@ -4,7 +4,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/device/device_runtime.h"
 #include "allocator/residency/residency.h"
-#include "torch_glue/model_state/access_order.h"
+#include "torch_glue/model_state/offload_queue.h"
 #include "torch_glue/model_state/offloaded_addresses.h"
 
 #include <ATen/core/Tensor.h>
@@ -48,7 +48,8 @@ enum class StorageResidency : std::uint8_t { kResident, kOffloading, kOffloaded,
 /// It is used between pin() and unpin(), for which every operator is guarded (guard.h). A tensor
 /// without the guard's dispatch key must not see it offloaded: it is not offloaded before its only
 /// reference was from a tensor that has the key. Views inherit the key.
-/// Threads: safe.
+/// Threads: safe. No lock is held while memory is allocated or freed, because that may call Python.
+/// In a forked child it ends without an effect.
 class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage> {
  public:
   /// The device's stages, and the addresses of its offloaded storages.
@@ -57,8 +58,10 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
     OffloadedAddresses& addresses;
   };
 
-  /// Manages `storage`: from here on its memory belongs to the result.
-  /// Requires: a block of Spillway's heap begins at its data pointer; nothing else manages it.
+  /// Manages `storage`: from here on its memory belongs to the result. Work submitted so far to the
+  /// device's current stream counts as a use.
+  /// Requires: its DataPtr owns a block of Spillway's heap, which begins at its data pointer.
+  /// Errors: c10::Error; nothing has changed then.
   static std::shared_ptr<ManagedStorage> manage(const c10::Storage& storage,
                                                 ModelClass of,
                                                 AccessOrder::Id id,
@@ -72,10 +75,11 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   ManagedStorage& operator=(const ManagedStorage&) = delete;
 
   /// Makes it resident for work that is submitted next to `stream`, and keeps it so until unpin().
-  /// `writes`: the work may change it.
-  /// Stream: `stream` waits for the fetch, if any; no host wait.
+  /// `storage`: what it manages. `writes`: the work may change it. If `stream` is being captured
+  /// into a graph, it stays resident: the graph has its address.
+  /// Stream: `stream` waits for the fetch, if any; no host wait outside of captures.
   /// Errors: c10::Error, c10::OutOfMemoryError; then it is not pinned, and nothing has changed.
-  void pin(c10::cuda::CUDAStream stream, bool writes);
+  void pin(c10::StorageImpl& storage, c10::cuda::CUDAStream stream, bool writes);
 
   void unpin() { pins_.fetch_sub(1); }
 
@@ -111,20 +115,28 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
 
   [[nodiscard]] DeviceRuntime& device() const { return place_.device; }
 
-  /// Of its last use, in uses of all managed storages.
-  [[nodiscard]] std::uint64_t last_use() const { return last_use_; }
+  /// Its slot in its device's OffloadQueue, whose lock protects it.
+  [[nodiscard]] OffloadQueue::Slot slot() const { return slot_; }
 
-  void used_at(std::uint64_t time) { last_use_.store(time, std::memory_order_relaxed); }
+  void set_slot(OffloadQueue::Slot slot) { slot_ = slot; }
 
  private:
+  class Block;
   ManagedStorage(const c10::Storage& storage, ModelClass of, AccessOrder::Id id, Place place);
 
   static void end(void* context);
-  void prepare(c10::cuda::CUDAStream stream, bool writes) SPILLWAY_REQUIRES(mutex_);
-  void fetch(c10::cuda::CUDAStream stream) SPILLWAY_REQUIRES(mutex_);
+  void prepare(c10::StorageImpl& storage, c10::cuda::CUDAStream stream);
+  void prepare_captured(c10::StorageImpl& storage, c10::cuda::CUDAStream stream);
+  /// Fetches it if it is not resident.
+  void fetch(c10::StorageImpl& storage, c10::cuda::CUDAStream stream);
+  /// Fetches it into `block`, which it then owns.
+  void fetch_into(Block& block, c10::StorageImpl& storage, c10::cuda::CUDAStream stream)
+      SPILLWAY_REQUIRES(mutex_);
   void wait_on(c10::cuda::CUDAStream stream) SPILLWAY_REQUIRES(mutex_);
   [[nodiscard]] bool may_leave(const c10::intrusive_ptr<c10::StorageImpl>& alive)
       SPILLWAY_REQUIRES(mutex_);
+  /// Offloads it if it may leave. Returns its block for the caller to free; null if it stays.
+  void* leave(const c10::intrusive_ptr<c10::StorageImpl>& alive) SPILLWAY_REQUIRES(mutex_);
   Status copy_out() SPILLWAY_REQUIRES(mutex_);
   /// Counts it as stale if its host copy, which passes for right, is not. Blocks the host; for
   /// tests.
@@ -148,7 +160,7 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   std::atomic<std::uint64_t> kept_in_step_{0};
   std::atomic<bool> only_keyed_{false};
   std::atomic<CUstream> home_;  // the stream that its block was allocated on
-  std::atomic<std::uint64_t> last_use_{0};
+  OffloadQueue::Slot slot_ = 0;
 
   LightMutex mutex_;
   void* block_ SPILLWAY_GUARDED_BY(mutex_);
