@@ -231,24 +231,23 @@ TEST_F(GuardTest, PressureOffloadsTheStorageWhoseNextUseIsFarthestAway) {
 
 TEST_F(GuardTest, APinnedStorageKeepsItsPlaceInTheOrderOfOffloads) {
   ManagedStorages::instance().offload_all();
-  const at::Tensor first = managed(1);
-  const at::Tensor second = managed(2);
+  std::vector<at::Tensor> all;
+  for (int i = 0; i < 3; ++i)
+    all.push_back(managed(static_cast<float>(i)));
   ManagedStorages::instance().end_step();
-  static_cast<void>(first.sum());
-  static_cast<void>(second.sum());
-  ManagedStorages::instance().end_step();
-  static_cast<void>(first.sum());
-  static_cast<void>(second.sum());
-  {
-    PinnedStorages pinned;
-    of(second)->pin(
-        *second.storage().unsafeGetStorageImpl(), c10::cuda::getCurrentCUDAStream(), false);
-    EXPECT_EQ(ManagedStorages::reclaim(device(), Bytes{1}), kSize);
-    EXPECT_FALSE(of(first)->on_device());
-    of(second)->unpin();
+  for (int step = 0; step < 2; ++step) {
+    if (step == 1) ManagedStorages::instance().end_step();
+    for (const at::Tensor& each : all)
+      static_cast<void>(each.sum());
   }
+  const auto last = of(all[2]);
+  last->pin(*all[2].storage().unsafeGetStorageImpl(), c10::cuda::getCurrentCUDAStream(), false);
   EXPECT_EQ(ManagedStorages::reclaim(device(), Bytes{1}), kSize);
-  EXPECT_FALSE(of(second)->on_device());
+  EXPECT_FALSE(of(all[1])->on_device());
+  last->unpin();
+  EXPECT_EQ(ManagedStorages::reclaim(device(), Bytes{1}), kSize);
+  EXPECT_FALSE(last->on_device());
+  EXPECT_TRUE(of(all[0])->on_device());
 }
 
 }  // namespace

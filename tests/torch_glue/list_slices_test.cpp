@@ -169,15 +169,16 @@ TEST_F(ListSlicesTest, TheFoundInfinityOfAllSlicesIsReported) {
 }
 
 TEST_F(ListSlicesTest, ListsOfDifferentLengthsAreRefusedAsInPlain) {
-  Lists all = on_device_of(lists(2, 2), true);
-  all[1].resize(2);
-  set_slice_bytes(Bytes{100});
-  for (const std::size_t length : {2U, 1U}) {
-    all[1].resize(length);
-    EXPECT_THROW(at::_foreach_add_(all[0], all[1]), c10::Error);
-  }
-  const std::vector<at::Scalar> two(2, 1.0);
-  EXPECT_THROW(at::_foreach_add_(all[0], two), c10::Error);
+  // A list as long as each slice, and not as the whole, must not be taken for one of its slices.
+  std::vector<at::Tensor> four;
+  for (int i = 0; i < 4; ++i)
+    four.push_back(managed(static_cast<float>(i), 16));
+  const std::vector<at::Tensor> two{four[0].clone(), four[1].clone()};
+  const std::vector<at::Scalar> numbers(2, 1.0);
+  set_slice_bytes(Bytes{2 * 16 * sizeof(float)});
+  EXPECT_THROW(at::_foreach_add_(four, two), c10::Error);
+  EXPECT_THROW(at::_foreach_add_(four, numbers), c10::Error);
+  EXPECT_TRUE(holds(four[0], values(0, 16)));
 }
 
 TEST_F(ListSlicesTest, ListsThatPlainComputesOneByOneAreNotSliced) {
