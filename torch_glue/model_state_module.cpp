@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/runtime/runtime.h"
+#include "torch_glue/base/compat.h"
 #include "torch_glue/base/streams.h"
 #include "torch_glue/model_state/guard.h"
 #include "torch_glue/model_state/list_slices.h"
 #include "torch_glue/model_state/managed_storages.h"
 #include "torch_glue/modules.h"
+#include "torch_glue/saved_tensors/operand_notes.h"
 
 #include <torch/csrc/utils/pybind.h>
 
@@ -96,16 +98,20 @@ void define_model_state(py::module_& module) {
              });
   module.def("managed_step_ended", [] { ManagedStorages::instance().end_step(); });
   module.def("managed_stats", &stats_of_managed);
-  module.def("offload_model_state",
-             [] {
-               const py::gil_scoped_release without_lock;
-               return ManagedStorages::instance().offload_all().count();
-             });
+  module.def("offload_model_state", [] {
+    const py::gil_scoped_release without_lock;
+    return ManagedStorages::instance().offload_all().count();
+  });
   // What may fetch releases the interpreter's lock: the thread that fetches a storage may need it.
   using WithoutLock = py::call_guard<py::gil_scoped_release>;
   module.def("keep_in_step", &keep_in_step, WithoutLock());
   module.def("keep_resident", &keep_resident, WithoutLock());
   module.def("is_managed", &is_managed);
+  // Keys that tensors or threads have, as numbers: torch._C.DispatchKey has no names for them.
+  // Operators of higher order have to fall through them.
+  module.def("dispatch_keys", [] {
+    return std::vector<int>{static_cast<int>(compat::kGuardKey), static_cast<int>(kNotingKey)};
+  });
   module.def("set_guarded", &set_guarded);
   py::class_<ResidentStorages>(module, "ResidentStorages")
       .def(py::init<const std::vector<c10::Storage>&>(), WithoutLock())

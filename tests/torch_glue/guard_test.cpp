@@ -191,6 +191,27 @@ TEST_F(GuardTest, ThreadsUseAndOffloadTheSameStorages) {
     EXPECT_FALSE(of(each)->pinned());
 }
 
+TEST_F(GuardTest, ThreadsThatManageTheSameStorageManageItOnce) {
+  for (int round = 0; round < 50; ++round) {
+    const at::Tensor x = on_device(values(1, 64));
+    const at::Tensor same = x;
+    const auto before = ManagedStorages::instance().stats().classes[0].storages;
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; ++i) {
+      threads.emplace_back([&] {
+        manage(x);
+        PinnedStorages pinned;
+        pinned.add(x, /*writes=*/false);
+      });
+    }
+    for (auto& thread : threads)
+      thread.join();
+    EXPECT_EQ(ManagedStorages::instance().stats().classes[0].storages, before + 1);
+    offloaded(x);
+    EXPECT_TRUE(holds(same, values(1, 64)));
+  }
+}
+
 TEST_F(GuardTest, StoragesThatEndWhileOthersAreOffloadedAreNotResurrected) {
   std::atomic<bool> done{false};
   std::thread offloads([&] {

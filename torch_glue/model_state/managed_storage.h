@@ -52,10 +52,12 @@ enum class StorageResidency : std::uint8_t { kResident, kOffloading, kOffloaded,
 /// In a forked child it ends without an effect.
 class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage> {
  public:
-  /// The device's stages, and the addresses of its offloaded storages.
+  /// The device's stages, the addresses of its offloaded storages, and the slot in its
+  /// OffloadQueue.
   struct Place {
     DeviceRuntime& device;
     OffloadedAddresses& addresses;
+    OffloadQueue::Slot slot;
   };
 
   /// Manages `storage`: from here on its memory belongs to the result. Work submitted so far to the
@@ -115,10 +117,7 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
 
   [[nodiscard]] DeviceRuntime& device() const { return place_.device; }
 
-  /// Its slot in its device's OffloadQueue, whose lock protects it.
-  [[nodiscard]] OffloadQueue::Slot slot() const { return slot_; }
-
-  void set_slot(OffloadQueue::Slot slot) { slot_ = slot; }
+  [[nodiscard]] OffloadQueue::Slot slot() const { return place_.slot; }
 
  private:
   class Block;
@@ -160,7 +159,6 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   std::atomic<std::uint64_t> kept_in_step_{0};
   std::atomic<bool> only_keyed_{false};
   std::atomic<CUstream> home_;  // the stream that its block was allocated on
-  OffloadQueue::Slot slot_ = 0;
 
   LightMutex mutex_;
   void* block_ SPILLWAY_GUARDED_BY(mutex_);

@@ -21,13 +21,18 @@ constexpr AccessOrder::Id kSlots = 16;
 std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& storage,
                                                        ModelClass of,
                                                        AccessOrder::Id id) {
-  auto made = ManagedStorage::manage(storage, of, id, {device_, addresses_});
+  // Other threads may use it as soon as it is managed, and then need its slot.
   const LightLock lock(mutex_);
   const OffloadQueue::Slot slot = queue_.add(id);
-  made->set_slot(slot);
-  if (storages_.size() <= slot) storages_.resize(slot + 1);
-  storages_[slot] = made.get();
-  return made;
+  try {
+    auto made = ManagedStorage::manage(storage, of, id, {device_, addresses_, slot});
+    if (storages_.size() <= slot) storages_.resize(slot + 1);
+    storages_[slot] = made.get();
+    return made;
+  } catch (...) {
+    queue_.remove(slot);
+    throw;
+  }
 }
 
 void DeviceStorages::forget(const ManagedStorage& ended) {
