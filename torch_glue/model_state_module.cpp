@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/runtime/runtime.h"
+#include "torch_glue/base/compat.h"
 #include "torch_glue/base/streams.h"
 #include "torch_glue/model_state/guard.h"
 #include "torch_glue/model_state/list_slices.h"
 #include "torch_glue/model_state/managed_storages.h"
 #include "torch_glue/modules.h"
+#include "torch_glue/saved_tensors/operand_notes.h"
 
 #include <torch/csrc/utils/pybind.h>
 
@@ -30,14 +32,11 @@ void keep_in_step(const at::Tensor& tensor) {
   managed->keep_in_step(ManagedStorages::instance().step());
 }
 
-/// Makes the tensor's storage resident from now on: its address has been given away.
-void keep(const at::Tensor& tensor) {
-  if (!tensor.has_storage()) return;
-  ManagedStorage* const managed = ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl());
-  if (managed == nullptr) return;
+/// Makes the tensor's storage resident for good: something outside of PyTorch has its address.
+void keep_resident(const at::Tensor& tensor) {
   PinnedStorages pinned;
   pinned.add(tensor, /*writes=*/true);
-  managed->keep();
+  pinned.keep();
 }
 
 /// Keeps storages resident until release().
@@ -82,18 +81,27 @@ void define_model_state(py::module_& module) {
              });
   module.def("managed_step_ended", [] { ManagedStorages::instance().end_step(); });
   module.def("manages_model_state", [] { return ManagedStorages::instance().on(); });
-  module.def("offload_model_state",
-             [] { return ManagedStorages::instance().offload_all().count(); });
   module.def("slice_bytes", [](int device) {
     const DeviceRuntime* const made = Runtime::instance().devices().if_made(DeviceId{device});
     return slice_bytes(made == nullptr ? Bytes{} : made->held_budget()).count();
   });
-  module.def("keep_in_step", &keep_in_step);
-  module.def("keep_resident", &keep);
+  module.def("offload_model_state", [] {
+    const py::gil_scoped_release without_lock;
+    return ManagedStorages::instance().offload_all().count();
+  });
+  // What may fetch releases the interpreter's lock: the thread that fetches a storage may need it.
+  using WithoutLock = py::call_guard<py::gil_scoped_release>;
+  module.def("keep_in_step", &keep_in_step, WithoutLock());
+  module.def("keep_resident", &keep_resident, WithoutLock());
   module.def("is_managed", &is_managed);
+  // Keys that tensors or threads have, as numbers: torch._C.DispatchKey has no names for them.
+  // Operators of higher order have to fall through them.
+  module.def("dispatch_keys", [] {
+    return std::vector<int>{static_cast<int>(compat::kGuardKey), static_cast<int>(kNotingKey)};
+  });
   module.def("set_guarded", &set_guarded);
   py::class_<ResidentStorages>(module, "ResidentStorages")
-      .def(py::init<const std::vector<c10::Storage>&>())
+      .def(py::init<const std::vector<c10::Storage>&>(), WithoutLock())
       .def("release", &ResidentStorages::release);
   module.def("set_chaos", [](std::uint64_t seed, unsigned one_in) {
     ManagedStorages::instance().set_chaos(seed, one_in);

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <unordered_map>
 #include <vector>
 
@@ -18,6 +19,9 @@ class AccessOrder {
   /// Identifies a storage in every step. A gradient is a new storage each time, with the same
   /// identity.
   using Id = std::uint64_t;
+  static constexpr std::uint64_t kUnknown = std::numeric_limits<std::uint64_t>::max();
+  /// Later uses of a step are not recorded.
+  static constexpr std::size_t kMostUses = 1U << 22U;
 
   /// A storage is used. A repeated use of the last one has no effect.
   void use(Id id);
@@ -27,7 +31,15 @@ class AccessOrder {
 
   /// Uses from here to the next use of `id`, where the recorded step follows itself. An unknown one
   /// is farther than all known ones. Without a recorded step, all are equally far.
-  [[nodiscard]] std::size_t distance(Id id) const;
+  [[nodiscard]] std::uint64_t distance(Id id) const;
+
+  /// The next use of `id`, in uses since the order was created; kUnknown if it has none. Constant
+  /// until `id` is used, or take_changed() returns it. Zero without a recorded step.
+  [[nodiscard]] std::uint64_t next_use(Id id) const;
+
+  /// Moves the identities that were passed over without a use since the last call to `changed`.
+  /// Returns false if all may have changed.
+  bool take_changed(std::vector<Id>& changed);
 
   /// Whether a step is recorded.
   [[nodiscard]] bool known() const { return !last_.empty(); }
@@ -36,11 +48,15 @@ class AccessOrder {
   /// Follows the recorded step to its next use of `id`, if that is near: a step may skip or repeat
   /// some.
   void follow(Id id);
+  void pass_over(std::size_t count);
 
   std::vector<Id> last_;                                     // of the recorded step
   std::unordered_map<Id, std::vector<std::size_t>> places_;  // in last_, in order
   std::vector<Id> running_;
-  std::size_t place_ = 0;  // in last_: the next use
+  std::size_t place_ = 0;        // in last_: the next use
+  std::uint64_t passed_ = 0;     // uses of recorded steps that have been followed
+  std::vector<Id> passed_over_;  // since take_changed()
+  bool all_changed_ = false;     // likewise
 };
 
 }  // namespace spillway

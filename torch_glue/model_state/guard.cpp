@@ -8,6 +8,7 @@
 #include "torch_glue/model_state/managed_storages.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
 namespace spillway {
@@ -15,11 +16,29 @@ namespace {
 
 constexpr auto kKey = compat::kGuardKey;
 
+/// An operator without the guard's key for the operators that it calls.
+void run_unguarded(const c10::OperatorHandle& op, c10::DispatchKeySet below, c10::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard guard(kKey);
+  op.redispatchBoxed(below, stack);
+}
+
+/// `_lazy_clone` shares memory until a write, which the storage's owner cannot follow.
+at::Tensor clone_at_once(const at::Tensor& tensor) {
+  return tensor.clone();
+}
+
 }  // namespace
 
-void run_below_guard(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* stack) {
-  // The key stays included: kernels in Python, modes and hooks use other managed tensors too.
-  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+void run_below_guard(const GuardedOperator& known,
+                     const c10::OperatorHandle& op,
+                     c10::DispatchKeySet keys,
+                     c10::Stack* stack) {
+  const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+  if (known.of_pytorch() && !keys.has(c10::DispatchKey::Python)) {
+    run_unguarded(op, below, stack);
+  } else {
+    op.redispatchBoxed(below, stack);
+  }
 }
 
 namespace {
@@ -30,9 +49,11 @@ void guard(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* 
   if (known.takes_lists() && run_in_slices(known, op, keys, stack)) return;
   PinnedStorages pinned;
   const std::size_t first = stack->size() - known.arguments();
-  for (std::size_t i = 0; i < known.arguments(); ++i)
+  for (const std::size_t i : known.tensors())
     pinned.add((*stack)[first + i], known.writes(i));
-  run_below_guard(op, keys, stack);
+  if (known.wraps()) pinned.keep();
+  run_below_guard(known, op, keys, stack);
+  if (known.sets_storage()) guard_alias(stack->back().toTensor());
 }
 
 }  // namespace
@@ -42,6 +63,9 @@ void install_guard() {
       new torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
   static const bool once = [] {
     library->fallback(torch::CppFunction::makeFromBoxedFunction<&guard>());
+    static auto* const special =
+        new torch::Library(torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
+    special->impl("_lazy_clone", &clone_at_once);
     return true;
   }();
   static_cast<void>(once);
@@ -51,19 +75,30 @@ void set_guarded(const at::Tensor& tensor) {
   compat::add_key(*tensor.unsafeGetTensorImpl(), kKey);
 }
 
+void guard_alias(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return;
+  if (ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl()) != nullptr) set_guarded(tensor);
+}
+
 PinnedStorages::~PinnedStorages() {
   for (const auto& storage : pinned_)
     storage->unpin();
 }
 
-void PinnedStorages::add(const c10::StorageImpl& storage, bool writes) {
+void PinnedStorages::keep() {
+  for (const auto& storage : pinned_)
+    storage->keep();
+}
+
+void PinnedStorages::add(c10::StorageImpl& storage, bool writes) {
   ManagedStorage* const managed = ManagedStorage::of(storage);
   if (managed == nullptr) return;
-  ManagedStorages::instance().used(*managed);
   auto owner = managed->shared_from_this();
-  managed->pin(current_stream(managed->device().device().id),
+  managed->pin(storage,
+               current_stream(managed->device().device().id),
                writes || managed->model_class() == ModelClass::kBuffer);
   pinned_.push_back(std::move(owner));
+  ManagedStorages::instance().used(*managed);
 }
 
 void PinnedStorages::add(const at::Tensor& tensor, bool writes) {

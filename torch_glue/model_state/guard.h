@@ -7,13 +7,20 @@ namespace spillway {
 
 /// Every operator with a tensor that has the guard's dispatch key fetches the managed storages of
 /// its arguments first, and keeps them resident while it runs. Operators on lists run in slices
-/// (list_slices.h). Views inherit the key, results do not. The key is DispatchKey::Fake, which
-/// PyTorch declares for use outside its tree.
+/// (list_slices.h). Views inherit the key, results do not; a tensor that `set_` makes a view gets
+/// it. Storages that become part of a sparse or nested tensor, which cannot be guarded, stay
+/// resident. The key is DispatchKey::Fake, which PyTorch declares for use outside its tree.
+///
+/// Operators that an operator of PyTorch calls are not guarded, because it has no tensors but its
+/// arguments. Those that an operator of another library or a Python mode calls are guarded too.
 /// Errors: c10::Error if another library uses that key.
 void install_guard();
 
 /// Gives the tensor the key.
 void set_guarded(const at::Tensor& tensor);
+
+/// Gives the tensor the key if its storage is managed.
+void guard_alias(const at::Tensor& tensor);
 
 /// During its lifetime, the storages given to it are resident, for work on the current streams of
 /// their devices.
@@ -26,9 +33,12 @@ class PinnedStorages {
   PinnedStorages& operator=(const PinnedStorages&) = delete;
 
   /// Errors: as ManagedStorage::pin.
-  void add(const c10::StorageImpl& storage, bool writes);
+  void add(c10::StorageImpl& storage, bool writes);
   void add(const at::Tensor& tensor, bool writes);
   void add(const c10::IValue& value, bool writes);
+
+  /// Keeps them resident after its lifetime too.
+  void keep();
 
  private:
   c10::SmallVector<std::shared_ptr<class ManagedStorage>, 8> pinned_;

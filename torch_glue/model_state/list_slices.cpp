@@ -45,6 +45,26 @@ class SlicedCall {
 
   [[nodiscard]] std::size_t length() const { return length_; }
 
+  /// Whether its slices compute what the whole call does. PyTorch refuses lists of different
+  /// lengths. It computes the lists at once only if each of their tensors is dense and of one type,
+  /// and at each place they have the same layout; else one tensor after the other, which may round
+  /// differently. A slice must not decide otherwise than the whole.
+  [[nodiscard]] bool may_be_sliced() const {
+    const std::vector<at::Tensor>* first = nullptr;
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+      const c10::IValue& argument = arguments_[i];
+      if (!argument.isList()) continue;
+      const std::size_t size =
+          argument.isTensorList() ? tensors_[i].size() : argument.toListRef().size();
+      if (size == 0) continue;
+      if (size != length_) return false;
+      if (!argument.isTensorList()) continue;
+      if (first == nullptr) first = &tensors_[i];
+      if (!is_uniform(tensors_[i], *first)) return false;
+    }
+    return true;
+  }
+
   /// The end of the slice that begins at `begin`.
   [[nodiscard]] std::size_t end_of(std::size_t begin) const {
     Bytes bytes;
@@ -65,6 +85,23 @@ class SlicedCall {
   }
 
  private:
+  static bool is_uniform(const std::vector<at::Tensor>& list,
+                         const std::vector<at::Tensor>& first) {
+    // Optimizers have a step of each parameter as a tensor with one element.
+    const bool counts = std::all_of(list.begin(), list.end(), [](const at::Tensor& each) {
+      return each.defined() && each.numel() == 1;
+    });
+    for (std::size_t k = 0; k < list.size(); ++k) {
+      const at::Tensor& each = list[k];
+      if (!each.defined() || each.layout() != at::kStrided) return false;
+      if (each.dtype() != list[0].dtype() || each.device() != list[0].device()) return false;
+      if (!each.is_non_overlapping_and_dense()) return false;
+      if (counts) continue;
+      if (each.sizes() != first[k].sizes() || each.strides() != first[k].strides()) return false;
+    }
+    return true;
+  }
+
   [[nodiscard]] c10::IValue slice_of(std::size_t argument,
                                      std::size_t begin,
                                      std::size_t end) const {
@@ -104,20 +141,21 @@ bool run_in_slices(const GuardedOperator& known,
                    c10::DispatchKeySet keys,
                    c10::Stack* stack) {
   SlicedCall call(known, *stack);
-  if (call.end_of(0) == call.length()) return false;
+  if (call.end_of(0) == call.length() || !call.may_be_sliced()) return false;
   torch::jit::drop(*stack, known.arguments());
-  const bool returns = !op.schema().returns().empty();
-  std::vector<at::Tensor> results;
+  std::vector<std::vector<at::Tensor>> results(op.schema().returns().size());
   for (std::size_t begin = 0, end = 0; begin < call.length(); begin = end) {
     end = call.end_of(begin);
     PinnedStorages pinned;
     call.push_slice(begin, end, *stack, pinned);
-    run_below_guard(op, keys, stack);
-    if (!returns) continue;
-    for (const at::Tensor& result : torch::jit::pop(*stack).toTensorVector())
-      results.push_back(result);
+    run_below_guard(known, op, keys, stack);
+    for (std::size_t i = results.size(); i-- > 0;) {
+      for (const at::Tensor& result : torch::jit::pop(*stack).toTensorVector())
+        results[i].push_back(result);
+    }
   }
-  if (returns) stack->emplace_back(std::move(results));
+  for (auto& result : results)
+    stack->emplace_back(std::move(result));
   return true;
 }
 

@@ -2,6 +2,7 @@
 #include "torch_glue/model_state/managed_storage.h"
 
 #include "allocator/base/log.h"
+#include "allocator/device/fork.h"
 #include "allocator/driver/timeline.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/base/check.h"
@@ -10,6 +11,7 @@
 #include "torch_glue/cuda_allocator/cuda_allocator.h"
 #include "torch_glue/model_state/managed_storages.h"
 
+#include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
 
 #include <algorithm>
@@ -34,12 +36,31 @@ const char* model_class_name(ModelClass of) {
     case ModelClass::kGradient:
       return "gradients";
     case ModelClass::kOptimizerState:
-      return "optimizer_states";
+      return "optimizer states";
     case ModelClass::kCount:
       break;
   }
   return "";
 }
+
+/// A block of the device, until it is taken.
+class ManagedStorage::Block {
+ public:
+  Block(Bytes size, c10::cuda::CUDAStream stream)
+      : at_(SpillwayAllocator::instance().raw_alloc_with_stream(size.count(), stream.stream())) {}
+
+  ~Block() { SpillwayAllocator::instance().release(at_); }
+
+  Block(const Block&) = delete;
+  Block& operator=(const Block&) = delete;
+
+  [[nodiscard]] void* at() const { return at_; }
+
+  void* take() { return std::exchange(at_, nullptr); }
+
+ private:
+  void* at_;
+};
 
 ManagedStorage::ManagedStorage(const c10::Storage& storage,
                                ModelClass of,
@@ -59,6 +80,11 @@ std::shared_ptr<ManagedStorage> ManagedStorage::manage(const c10::Storage& stora
                                                        AccessOrder::Id id,
                                                        Place place) {
   const Owner made(new ManagedStorage(storage, of, id, place));
+  {
+    // It may have been filled on a stream other than that of its block.
+    const LightLock lock(made->mutex_);
+    made->wait_on(current_stream(place.device.device().id));
+  }
   c10::StorageImpl& impl = *storage.unsafeGetStorageImpl();
   c10::DataPtr before = impl.set_data_ptr(
       {impl.mutable_data(), new Owner(made), &ManagedStorage::end, impl.device()});
@@ -74,77 +100,90 @@ ManagedStorage* ManagedStorage::of(const c10::StorageImpl& storage) {
 }
 
 void ManagedStorage::end(void* context) {
+  // Threads that do not exist in the child may hold the locks.
+  if (in_forked_child()) return;
   const std::unique_ptr<Owner> owner(static_cast<Owner*>(context));
   ManagedStorages::instance().forget(**owner);
   ManagedStorage& ended = **owner;
-  // An offload that is under way has a reference to the storage, so none is.
-  const LightLock lock(ended.mutex_);
-  if (ended.on_device_.exchange(false)) SpillwayAllocator::instance().release(ended.block_);
-  ended.kept_ = true;
+  void* block = nullptr;
+  {
+    // An offload that is under way has a reference to the storage, so none is.
+    const LightLock lock(ended.mutex_);
+    if (ended.on_device_.exchange(false)) block = ended.block_;
+    ended.kept_ = true;
+  }
+  SpillwayAllocator::instance().release(block);
 }
 
 ManagedStorage::~ManagedStorage() {
   if (address_ != driver::DevicePtr()) place_.addresses.give(address_, size_);
 }
 
-void ManagedStorage::pin(c10::cuda::CUDAStream stream, bool writes) {
+void ManagedStorage::pin(c10::StorageImpl& storage, c10::cuda::CUDAStream stream, bool writes) {
+  const bool captured = SpillwayAllocator::instance().captures(stream.stream());
   pins_.fetch_add(1);
-  if (SpillwayAllocator::instance().captures(stream.stream())) return pin_for_graph(stream);
+  // The home stream has waited for the fetch.
   const bool ready = on_device_ && home_.load(std::memory_order_relaxed) == stream.stream();
-  if (ready) {
-    // The home stream has waited for the fetch.
-    if (writes) changed_.store(true, std::memory_order_relaxed);
-    return;
+  if (captured || !ready) {
+    try {
+      if (captured) {
+        prepare_captured(storage, stream);
+      } else {
+        prepare(storage, stream);
+      }
+    } catch (...) {
+      unpin();
+      throw;
+    }
   }
-  const LightLock lock(mutex_);
-  try {
-    prepare(stream, writes);
-  } catch (...) {
-    unpin();
-    throw;
-  }
+  if (writes) changed_.store(true, std::memory_order_relaxed);
 }
 
-void ManagedStorage::pin_for_graph(c10::cuda::CUDAStream capturing) {
-  const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
+void ManagedStorage::prepare(c10::StorageImpl& storage, c10::cuda::CUDAStream stream) {
+  fetch(storage, stream);
   const LightLock lock(mutex_);
-  try {
-    if (!on_device_) fetch(c10::cuda::getDefaultCUDAStream(capturing.device_index()));
-    if (arrival_.set()) check(driver::Timeline::wait_sync(arrival_));
-  } catch (...) {
-    unpin();
-    throw;
-  }
-  changed_ = true;
-  kept_ = true;
-}
-
-void ManagedStorage::prepare(c10::cuda::CUDAStream stream, bool writes) {
-  if (!on_device_) fetch(stream);
   wait_on(stream);
-  if (writes) changed_ = true;
 }
 
-void ManagedStorage::fetch(c10::cuda::CUDAStream stream) {
-  const auto alive = storage_.lock();
-  TORCH_INTERNAL_ASSERT(alive, "Spillway: a storage is used that has ended");
+void ManagedStorage::prepare_captured(c10::StorageImpl& storage, c10::cuda::CUDAStream stream) {
+  const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
+  kept_ = true;
+  // A replay neither fetches nor waits for one.
+  fetch(storage, c10::cuda::getStreamFromPool(/*isHighPriority=*/false, stream.device_index()));
+  const LightLock lock(mutex_);
+  if (arrival_.set()) check(driver::Timeline::wait_sync(arrival_));
+  if (home_ != stream.stream()) SpillwayAllocator::instance().record_use(block_, stream);
+}
+
+void ManagedStorage::fetch(c10::StorageImpl& storage, c10::cuda::CUDAStream stream) {
+  {
+    const LightLock lock(mutex_);
+    if (on_device_) return;
+  }
   const c10::cuda::CUDAGuard guard(stream.device_index());
   const TagScope tag(tag_);
-  SpillwayAllocator& allocator = SpillwayAllocator::instance();
-  void* const block = allocator.raw_alloc_with_stream(size_.count(), stream.stream());
+  Block block(size_, stream);
+  const LightLock lock(mutex_);
+  // Another thread may have fetched it meanwhile. It stays resident: it is pinned.
+  if (!on_device_) fetch_into(block, storage, stream);
+}
+
+void ManagedStorage::fetch_into(Block& block,
+                                c10::StorageImpl& storage,
+                                c10::cuda::CUDAStream stream) {
   const auto fence = place_.device.residency().fetch(
-      host_, driver::DevicePtr(block), stream_of(stream), CopyPriority::kDemand);
-  if (!fence.ok()) {
-    allocator.release(block);
-    check(fence.status());
+      host_, driver::DevicePtr(block.at()), stream_of(stream), CopyPriority::kDemand);
+  check(fence.status());
+  if (const Status waits = driver::Timeline::wait(stream_of(stream), fence.value()); !waits.ok()) {
+    host_.set_offloaded(true);
+    check(waits);
   }
-  block_ = block;
   arrival_ = fence.value();
+  block_ = block.take();
   others_.clear();
   changed_ = false;
-  check(driver::Timeline::wait(stream_of(stream), arrival_));
   home_ = stream.stream();
-  set_address(*alive, block);
+  set_address(storage, block_);
   on_device_ = true;
   ManagedStorages::instance().count_fetch(size_);
 }
@@ -160,8 +199,10 @@ void ManagedStorage::wait_on(c10::cuda::CUDAStream stream) {
 bool ManagedStorage::may_leave(const c10::intrusive_ptr<c10::StorageImpl>& alive) {
   if (!on_device_ || kept_ || pins_ != 0 || ManagedStorage::of(*alive) != this) return false;
   if (kept_in_step_ == ManagedStorages::instance().step()) return false;
-  if (captures()) return false;
-  return only_keyed(compat::holders(alive, *alive) - 1);
+  if (captures() || !only_keyed(compat::holders(alive, *alive) - 1)) return false;
+  // Other processes may have its memory mapped.
+  if (place_.device.heap().find(driver::DevicePtr(block_)).shared) kept_ = true;
+  return !kept_;
 }
 
 void ManagedStorage::add_keyed(const at::Tensor& tensor) {
@@ -197,21 +238,30 @@ Bytes ManagedStorage::offload() {
   const auto alive =
       storage_.lock();  // its last reference may be this one, and ends without the lock
   if (!alive || !mutex_.try_lock()) return {};
-  const std::unique_lock<LightMutex> lock(mutex_, std::adopt_lock);
-  if (!may_leave(alive)) return {};
+  void* left = nullptr;
+  {
+    const std::unique_lock<LightMutex> lock(mutex_, std::adopt_lock);
+    left = leave(alive);
+  }
+  if (left == nullptr) return {};
+  SpillwayAllocator::instance().release(left);
+  return size_;
+}
+
+void* ManagedStorage::leave(const c10::intrusive_ptr<c10::StorageImpl>& alive) {
+  if (!may_leave(alive)) return nullptr;
   on_device_ = false;
   if (pins_ != 0) {
     on_device_ = true;
-    return {};
+    return nullptr;
   }
   if (const Status left = copy_out(); !left.ok()) {
     on_device_ = true;
     if (log_enabled()) log("a storage of the model stays on the GPU: " + left.message());
-    return {};
+    return nullptr;
   }
   set_address(*alive, address_.raw());
-  SpillwayAllocator::instance().release(std::exchange(block_, nullptr));
-  return size_;
+  return std::exchange(block_, nullptr);
 }
 
 Status ManagedStorage::copy_out() {
@@ -224,10 +274,12 @@ Status ManagedStorage::copy_out() {
     ManagedStorages::instance().count_drop(size_);
     return {};
   }
+  // Its bytes are of no use, and its memory may be what the new copy needs.
+  host_ = Stash();
   has_host_ = false;
-  host_ = Stash();  // what it has is no longer right
   const driver::DevicePtr block(block_);
-  if (!others_.empty()) {
+  // A program that has its address may use it on streams that only record_stream() reports.
+  if (!others_.empty() || kept_in_step_ != 0) {
     SPILLWAY_ASSIGN_OR_RETURN(const driver::FenceSet uses,
                               place_.device.heap().last_uses({&block, 1}));
     SPILLWAY_RETURN_IF_ERROR(uses.wait(place_.device.copies().out_stream()).status());
@@ -243,10 +295,11 @@ Status ManagedStorage::copy_out() {
 void ManagedStorage::verify() {
   const driver::DevicePtr block(block_);
   const auto uses = place_.device.heap().last_uses({&block, 1});
+  if (!uses.ok()) return;
+  check(uses.value().wait_sync());
   auto copy = place_.device.residency().stash(
       block, size_, driver::Stream(home_, place_.device.device().id));
-  if (!uses.ok() || !copy.ok()) return;
-  check(uses.value().wait_sync());
+  if (!copy.ok()) return;
   check(driver::Timeline::wait_sync(host_.written()));
   check(driver::Timeline::wait_sync(copy.value().written()));
   if (std::memcmp(copy.value().bytes().data, host_.bytes().data, size_.count()) != 0)

@@ -4,7 +4,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/device/device_runtime.h"
 #include "allocator/residency/residency.h"
-#include "torch_glue/model_state/access_order.h"
+#include "torch_glue/model_state/offload_queue.h"
 #include "torch_glue/model_state/offloaded_addresses.h"
 
 #include <ATen/core/Tensor.h>
@@ -48,17 +48,22 @@ enum class StorageResidency : std::uint8_t { kResident, kOffloading, kOffloaded,
 /// It is used between pin() and unpin(), for which every operator is guarded (guard.h). A tensor
 /// without the guard's dispatch key must not see it offloaded: it is not offloaded before all
 /// references to it were from tensors known to have the key (add_keyed). Views inherit the key.
-/// Threads: safe.
+/// Threads: safe. No lock is held while memory is allocated or freed, because that may call Python.
+/// In a forked child it ends without an effect.
 class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage> {
  public:
-  /// The device's stages, and the addresses of its offloaded storages.
+  /// The device's stages, the addresses of its offloaded storages, and the slot in its
+  /// OffloadQueue.
   struct Place {
     DeviceRuntime& device;
     OffloadedAddresses& addresses;
+    OffloadQueue::Slot slot;
   };
 
-  /// Manages `storage`: from here on its memory belongs to the result.
-  /// Requires: a block of Spillway's heap begins at its data pointer; nothing else manages it.
+  /// Manages `storage`: from here on its memory belongs to the result. Work submitted so far to the
+  /// device's current stream counts as a use.
+  /// Requires: its DataPtr owns a block of Spillway's heap, which begins at its data pointer.
+  /// Errors: c10::Error; nothing has changed then.
   static std::shared_ptr<ManagedStorage> manage(const c10::Storage& storage,
                                                 ModelClass of,
                                                 AccessOrder::Id id,
@@ -72,18 +77,15 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   ManagedStorage& operator=(const ManagedStorage&) = delete;
 
   /// Makes it resident for work that is submitted next to `stream`, and keeps it so until unpin().
-  /// `writes`: the work may change it.
-  /// If the stream is being captured into a graph, the storage stays resident from then on, because
-  /// replays use its address.
-  /// Stream: `stream` waits for the fetch, if any; no host wait, but in a capture, which the copy
-  /// must not become part of.
+  /// `storage`: what it manages. `writes`: the work may change it. If `stream` is being captured
+  /// into a graph, it stays resident: the graph has its address.
+  /// Stream: `stream` waits for the fetch, if any; no host wait outside of captures.
   /// Errors: c10::Error, c10::OutOfMemoryError; then it is not pinned, and nothing has changed.
-  void pin(c10::cuda::CUDAStream stream, bool writes);
+  void pin(c10::StorageImpl& storage, c10::cuda::CUDAStream stream, bool writes);
 
   void unpin() { pins_.fetch_sub(1); }
 
-  /// Offloads it, unless it is in use, is not resident, has to stay, or a graph is being captured on
-  /// its home stream or by this thread. Returns the bytes that are
+  /// Offloads it, unless it is in use, is not resident, or has to stay. Returns the bytes that are
   /// then free in stream order.
   /// Stream: a copy follows all work submitted so far to the streams that used it; no wait.
   Bytes offload();
@@ -115,25 +117,29 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
 
   [[nodiscard]] DeviceRuntime& device() const { return place_.device; }
 
-  /// Of its last use, in uses of all managed storages.
-  [[nodiscard]] std::uint64_t last_use() const { return last_use_; }
-
-  void used_at(std::uint64_t time) { last_use_.store(time, std::memory_order_relaxed); }
+  [[nodiscard]] OffloadQueue::Slot slot() const { return place_.slot; }
 
  private:
+  class Block;
   ManagedStorage(const c10::Storage& storage, ModelClass of, AccessOrder::Id id, Place place);
 
   static void end(void* context);
-  void pin_for_graph(c10::cuda::CUDAStream capturing);
-  void prepare(c10::cuda::CUDAStream stream, bool writes) SPILLWAY_REQUIRES(mutex_);
-  void fetch(c10::cuda::CUDAStream stream) SPILLWAY_REQUIRES(mutex_);
+  void prepare(c10::StorageImpl& storage, c10::cuda::CUDAStream stream);
+  void prepare_captured(c10::StorageImpl& storage, c10::cuda::CUDAStream stream);
+  /// Fetches it if it is not resident.
+  void fetch(c10::StorageImpl& storage, c10::cuda::CUDAStream stream);
+  /// Fetches it into `block`, which it then owns.
+  void fetch_into(Block& block, c10::StorageImpl& storage, c10::cuda::CUDAStream stream)
+      SPILLWAY_REQUIRES(mutex_);
   void wait_on(c10::cuda::CUDAStream stream) SPILLWAY_REQUIRES(mutex_);
+  [[nodiscard]] bool may_leave(const c10::intrusive_ptr<c10::StorageImpl>& alive)
+      SPILLWAY_REQUIRES(mutex_);
+  /// Offloads it if it may leave. Returns its block for the caller to free; null if it stays.
+  void* leave(const c10::intrusive_ptr<c10::StorageImpl>& alive) SPILLWAY_REQUIRES(mutex_);
   /// Whether all of `holders` references are from tensors with the key. Then it remains so.
   bool only_keyed(std::size_t holders) SPILLWAY_REQUIRES(mutex_);
   /// Whether this thread's work, or that of its home stream, goes into a graph.
   [[nodiscard]] bool captures() const;
-  [[nodiscard]] bool may_leave(const c10::intrusive_ptr<c10::StorageImpl>& alive)
-      SPILLWAY_REQUIRES(mutex_);
   Status copy_out() SPILLWAY_REQUIRES(mutex_);
   /// Counts it as stale if its host copy, which passes for right, is not. Blocks the host; for
   /// tests.
@@ -156,13 +162,8 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   std::atomic<bool> kept_{false};
   std::atomic<std::uint64_t> kept_in_step_{0};
   std::atomic<CUstream> home_;  // the stream that its block was allocated on
-  std::atomic<std::uint64_t> last_use_{0};
 
   LightMutex mutex_;
-  bool only_keyed_ SPILLWAY_GUARDED_BY(mutex_) = false;
-  // until only_keyed_
-  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> keyed_
-      SPILLWAY_GUARDED_BY(mutex_);
   void* block_ SPILLWAY_GUARDED_BY(mutex_);
   driver::DevicePtr address_ SPILLWAY_GUARDED_BY(mutex_);  // while it is offloaded; null: none yet
   Stash host_ SPILLWAY_GUARDED_BY(mutex_);                 // its host copy, if has_host_
@@ -170,6 +171,9 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   driver::Fence arrival_ SPILLWAY_GUARDED_BY(mutex_);  // of the last fetch
   // other streams that have used this block; they have waited for the fetch
   std::vector<CUstream> others_ SPILLWAY_GUARDED_BY(mutex_);
+  bool only_keyed_ SPILLWAY_GUARDED_BY(mutex_) = false;  // all references are from keyed tensors
+  std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> keyed_
+      SPILLWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace spillway

@@ -3,6 +3,7 @@
 
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/base/compat.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
 #include "torch_glue/model_state/guard.h"
 #include "torch_glue/saved_storage/skip.h"
 
@@ -16,6 +17,77 @@ namespace {
 constexpr AccessOrder::Id kSlots = 16;
 
 }  // namespace
+
+std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& storage,
+                                                       ModelClass of,
+                                                       AccessOrder::Id id) {
+  // Other threads may use it as soon as it is managed, and then need its slot.
+  const LightLock lock(mutex_);
+  const OffloadQueue::Slot slot = queue_.add(id);
+  try {
+    auto made = ManagedStorage::manage(storage, of, id, {device_, addresses_, slot});
+    if (storages_.size() <= slot) storages_.resize(slot + 1);
+    storages_[slot] = made.get();
+    return made;
+  } catch (...) {
+    queue_.remove(slot);
+    throw;
+  }
+}
+
+void DeviceStorages::forget(const ManagedStorage& ended) {
+  const LightLock lock(mutex_);
+  queue_.remove(ended.slot());
+  storages_[ended.slot()] = nullptr;
+}
+
+void DeviceStorages::used(const ManagedStorage& storage) {
+  const LightLock lock(mutex_);
+  queue_.use(storage.slot());
+}
+
+void DeviceStorages::end_step() {
+  const LightLock lock(mutex_);
+  queue_.end_step();
+}
+
+void DeviceStorages::collect(std::vector<std::shared_ptr<ManagedStorage>>& all) {
+  const LightLock lock(mutex_);
+  for (ManagedStorage* const storage : storages_)
+    if (storage != nullptr) all.push_back(storage->shared_from_this());
+}
+
+std::shared_ptr<ManagedStorage> DeviceStorages::take() {
+  const LightLock lock(mutex_);
+  const auto slot = queue_.take();
+  return slot ? storages_[*slot]->shared_from_this() : nullptr;
+}
+
+Bytes DeviceStorages::reclaim(Bytes wanted) {
+  std::vector<std::shared_ptr<ManagedStorage>> pinned;
+  std::vector<std::shared_ptr<ManagedStorage>> refused;
+  bool retried = false;
+  Bytes freed;
+  while (freed < wanted) {
+    auto storage = take();
+    if (storage == nullptr) {
+      const LightLock lock(mutex_);
+      if (std::exchange(retried, true) || !queue_.retry_refused()) break;
+      continue;
+    }
+    const Bytes size = storage->offload();
+    freed += size;
+    // One that is not resident is in the queue again after its next use.
+    if (size.zero() && storage->on_device())
+      (storage->pinned() ? pinned : refused).push_back(std::move(storage));
+  }
+  const LightLock lock(mutex_);
+  for (const auto& storage : pinned)
+    if (storages_[storage->slot()] == storage.get()) queue_.put_back(storage->slot());
+  for (const auto& storage : refused)
+    if (storages_[storage->slot()] == storage.get()) queue_.refuse(storage->slot());
+  return freed;
+}
 
 ManagedStorages& ManagedStorages::instance() {
   static auto* const all = new ManagedStorages;
@@ -48,85 +120,65 @@ Unmanaged ManagedStorages::manage(const at::Tensor& tensor,
       Runtime::instance().devices().if_made(DeviceId{tensor.device().index()});
   const driver::DevicePtr at(compat::data_ptr_of(*storage.unsafeGetStorageImpl()).get());
   if (device == nullptr || !device->heap().owns(at)) return Unmanaged::kOtherMemory;
+  // Memory of other owners (from_blob) stays theirs, and that of a lazy copy is shared.
+  const c10::DataPtr& memory = compat::data_ptr_of(*storage.unsafeGetStorageImpl());
+  if (memory.get_deleter() != SpillwayAllocator::instance().raw_deleter() ||
+      memory.get_context() != memory.get())
+    return Unmanaged::kOtherMemory;
   const HeapBlockInfo block = device->heap().find(at);
   if (!block.allocated || block.at != at || block.shared || written_while_free(block.pool))
     return Unmanaged::kOtherMemory;
   const LightLock lock(mutex_);
+  if (ManagedStorage::of(*storage.unsafeGetStorageImpl()) != nullptr) {  // by another thread
+    set_guarded(tensor);
+    return Unmanaged::kNone;
+  }
   AccessOrder::Id id = 0;
   if (owner.defined() && owner.has_storage()) {
     const ManagedStorage* const known = ManagedStorage::of(*owner.storage().unsafeGetStorageImpl());
     if (known != nullptr) id = known->id() + static_cast<AccessOrder::Id>(slot) % kSlots;
   }
   if (id == 0) id = std::exchange(next_id_, next_id_ + kSlots);
-  const auto made = ManagedStorage::manage(storage, of, id, {*device, addresses_of(*device)});
-  made->used_at(++time_);
-  storages_.insert(made.get());
-  order_.use(id);
+  const auto made = this->of(*device).manage(storage, of, id);
   set_guarded(tensor);
   made->add_keyed(tensor);
   return Unmanaged::kNone;
 }
 
-OffloadedAddresses& ManagedStorages::addresses_of(DeviceRuntime& device) {
-  std::unique_ptr<OffloadedAddresses>& known = addresses_[device.device().id];
-  if (known == nullptr) known = std::make_unique<OffloadedAddresses>(device.device());
-  return *known;
+DeviceStorages& ManagedStorages::of(DeviceRuntime& device) {
+  auto& known = devices_.at(static_cast<std::size_t>(device.device().id));
+  if (known.load() == nullptr) known = new DeviceStorages(device);
+  return *known.load();
 }
 
-void ManagedStorages::forget(ManagedStorage& ended) {
-  const LightLock lock(mutex_);
-  storages_.erase(&ended);
+DeviceStorages* ManagedStorages::of(DeviceId device) {
+  return devices_.at(static_cast<std::size_t>(device)).load(std::memory_order_acquire);
 }
 
-void ManagedStorages::used(ManagedStorage& storage) {
-  storage.used_at(++time_);
-  const LightLock lock(mutex_);
-  order_.use(storage.id());
+void ManagedStorages::forget(const ManagedStorage& ended) {
+  of(ended.device().device().id)->forget(ended);
+}
+
+void ManagedStorages::used(const ManagedStorage& storage) {
+  of(storage.device().device().id)->used(storage);
 }
 
 void ManagedStorages::end_step() {
   ++step_;
-  const LightLock lock(mutex_);
-  order_.end_step();
+  for (auto& device : devices_)
+    if (DeviceStorages* const known = device.load()) known->end_step();
 }
 
 std::vector<std::shared_ptr<ManagedStorage>> ManagedStorages::all() {
   std::vector<std::shared_ptr<ManagedStorage>> found;
-  const LightLock lock(mutex_);
-  found.reserve(storages_.size());
-  for (ManagedStorage* const storage : storages_)
-    found.push_back(storage->shared_from_this());
+  for (auto& device : devices_)
+    if (DeviceStorages* const known = device.load()) known->collect(found);
   return found;
 }
 
 Bytes ManagedStorages::reclaim(DeviceRuntime& device, Bytes wanted) {
-  ManagedStorages& self = instance();
-
-  struct Resident {
-    std::size_t distance;
-    std::uint64_t last_use;
-    std::shared_ptr<ManagedStorage> storage;
-  };
-
-  std::vector<Resident> candidates;
-  {
-    const LightLock lock(self.mutex_);
-    for (ManagedStorage* const storage : self.storages_) {
-      if (&storage->device() != &device || !storage->on_device() || storage->pinned()) continue;
-      candidates.push_back(
-          {self.order_.distance(storage->id()), storage->last_use(), storage->shared_from_this()});
-    }
-  }
-  std::sort(candidates.begin(), candidates.end(), [](const Resident& left, const Resident& right) {
-    if (left.distance != right.distance) return left.distance > right.distance;
-    return left.last_use < right.last_use;
-  });
-  Bytes freed;
-  for (const Resident& each : candidates) {
-    if (freed >= wanted) break;
-    freed += each.storage->offload();
-  }
-  return freed;
+  DeviceStorages* const known = instance().of(device.device().id);
+  return known == nullptr ? Bytes{} : known->reclaim(wanted);
 }
 
 Bytes ManagedStorages::offload_all() {

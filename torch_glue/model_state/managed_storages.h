@@ -4,10 +4,8 @@
 #include "torch_glue/model_state/managed_storage.h"
 
 #include <array>
-#include <map>
 #include <memory>
 #include <random>
-#include <unordered_set>
 #include <vector>
 
 namespace spillway {
@@ -36,6 +34,36 @@ struct ManagedStats {
   std::uint64_t kept = 0;  // storages that stay resident, because their addresses are in use
 };
 
+/// The managed storages of one device.
+/// Threads: safe. It calls a ManagedStorage without its own lock.
+/// Ownership: never destroyed; storages own their entries.
+class DeviceStorages {
+ public:
+  explicit DeviceStorages(DeviceRuntime& device) : device_(device), addresses_(device.device()) {}
+
+  /// Manages a storage that is not managed yet. Errors: as ManagedStorage::manage.
+  std::shared_ptr<ManagedStorage> manage(const c10::Storage& storage,
+                                         ModelClass of,
+                                         AccessOrder::Id id);
+  void forget(const ManagedStorage& ended);
+  void used(const ManagedStorage& storage);
+  void end_step();
+  /// DeviceRuntime::Reclaimer, for this device.
+  Bytes reclaim(Bytes wanted);
+  /// Adds all of them.
+  void collect(std::vector<std::shared_ptr<ManagedStorage>>& all);
+
+ private:
+  /// The next one to be offloaded.
+  std::shared_ptr<ManagedStorage> take();
+
+  DeviceRuntime& device_;
+  OffloadedAddresses addresses_;
+  LightMutex mutex_;
+  OffloadQueue queue_ SPILLWAY_GUARDED_BY(mutex_);
+  std::vector<ManagedStorage*> storages_ SPILLWAY_GUARDED_BY(mutex_);  // by slot; null: none
+};
+
 /// All managed storages of the process.
 /// Threads: safe. It may be called with a ManagedStorage's lock held, and calls one without its
 /// own. Ownership: one per process, never destroyed; storages own their entries.
@@ -55,10 +83,10 @@ class ManagedStorages {
   Unmanaged manage(const at::Tensor& tensor, ModelClass of, const at::Tensor& owner, int slot);
 
   /// Called when the storage ends.
-  void forget(ManagedStorage& ended);
+  void forget(const ManagedStorage& ended);
 
-  /// Records a use, for the choice of what to offload.
-  void used(ManagedStorage& storage);
+  /// Records a use, for the choice of what to offload. Requires: it is pinned.
+  void used(const ManagedStorage& storage);
 
   /// A step has ended.
   void end_step();
@@ -96,22 +124,21 @@ class ManagedStorages {
   ManagedStorages() = default;
 
   std::vector<std::shared_ptr<ManagedStorage>> all();
-  OffloadedAddresses& addresses_of(DeviceRuntime& device) SPILLWAY_REQUIRES(mutex_);
+  DeviceStorages& of(DeviceRuntime& device) SPILLWAY_REQUIRES(mutex_);
+  /// Null if the device has no managed storage.
+  DeviceStorages* of(DeviceId device);
 
   std::atomic<bool> on_{false};
   Bytes min_bytes_;
   std::atomic<std::uint64_t> fetched_{0};
   std::atomic<std::uint64_t> copied_out_{0};
   std::atomic<std::uint64_t> dropped_{0};
-  std::atomic<std::uint64_t> time_{0};  // in uses
   std::atomic<std::uint64_t> step_{1};
   std::atomic<unsigned> chaos_{0};
   std::atomic<std::uint64_t> stale_{0};
 
+  std::array<std::atomic<DeviceStorages*>, C10_COMPILE_TIME_MAX_GPUS> devices_{};
   LightMutex mutex_;
-  std::unordered_set<ManagedStorage*> storages_ SPILLWAY_GUARDED_BY(mutex_);
-  std::map<DeviceId, std::unique_ptr<OffloadedAddresses>> addresses_ SPILLWAY_GUARDED_BY(mutex_);
-  AccessOrder order_ SPILLWAY_GUARDED_BY(mutex_);
   AccessOrder::Id next_id_ SPILLWAY_GUARDED_BY(mutex_) = 1;
   std::mt19937_64 dice_ SPILLWAY_GUARDED_BY(mutex_);
 };

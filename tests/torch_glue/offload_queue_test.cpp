@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/model_state/offload_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+using Id = AccessOrder::Id;
+
+/// Uses from place `from` of `step`, which follows itself, to the next one of `id`.
+std::uint64_t searched(const std::vector<Id>& step, std::size_t from, Id id) {
+  for (std::size_t uses = 0; uses < step.size(); ++uses)
+    if (step[(from + uses) % step.size()] == id) return uses;
+  return AccessOrder::kUnknown;
+}
+
+/// A step without the same use twice in a row, and its first one last.
+std::vector<Id> random_step(std::mt19937& dice, std::size_t uses, Id ids) {
+  std::vector<Id> step;
+  while (step.size() < uses) {
+    const Id id = 1 + dice() % ids;
+    if (step.empty() || (step.back() != id && (step.size() + 1 < uses || step.front() != id)))
+      step.push_back(id);
+  }
+  return step;
+}
+
+TEST(AccessOrderTest, DistancesAreThoseOfTheRecordedStep) {
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    std::mt19937 dice(seed);
+    const Id ids = 2 + dice() % 20;
+    const auto step = random_step(dice, 3 + dice() % 60, ids);
+    AccessOrder order;
+    for (const Id id : step)
+      order.use(id);
+    EXPECT_EQ(order.distance(step[0]), 0U);  // nothing is recorded yet
+    order.end_step();
+    for (int round = 0; round < 2; ++round) {
+      for (std::size_t place = 0; place < step.size(); ++place) {
+        for (Id id = 1; id <= ids + 1; ++id)
+          ASSERT_EQ(order.distance(id), searched(step, place, id)) << seed << ' ' << place;
+        order.use(step[place]);
+      }
+      if (round == 1) order.end_step();
+    }
+  }
+}
+
+TEST(AccessOrderTest, AStepIsFollowedAcrossSkippedAndRepeatedUses) {
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    std::mt19937 dice(seed);
+    std::vector<Id> step(40);  // each once, so that there is one place to follow it to
+    for (std::size_t i = 0; i < step.size(); ++i)
+      step[i] = i + 1;
+    std::shuffle(step.begin(), step.end(), dice);
+    AccessOrder order;
+    for (const Id id : step)
+      order.use(id);
+    order.end_step();
+    for (std::size_t place = 0; place < step.size(); ++place) {
+      if (dice() % 4 == 0) continue;
+      order.use(step[place]);
+      if (dice() % 4 == 0) order.use(step[place]);
+      if (dice() % 4 == 0) order.use(1000);  // not in the recorded step
+      for (const Id id : step)
+        ASSERT_EQ(order.distance(id), searched(step, place + 1, id));
+    }
+  }
+}
+
+TEST(AccessOrderTest, AStepWithoutUsesKeepsTheRecordedOne) {
+  AccessOrder order;
+  order.end_step();
+  EXPECT_FALSE(order.known());
+  order.use(1);
+  order.use(2);
+  order.end_step();
+  order.end_step();
+  EXPECT_EQ(order.distance(2), 1U);
+}
+
+TEST(AccessOrderTest, TheNextUseIsConstantUntilAUseOrAChange) {
+  for (unsigned seed = 0; seed < 50; ++seed) {
+    std::mt19937 dice(seed);
+    constexpr Id kIds = 12;
+    AccessOrder order;
+    std::map<Id, std::uint64_t> known;
+    std::vector<Id> changed;
+    for (int step = 0; step < 6; ++step) {
+      for (const Id id : random_step(dice, 40, kIds)) {
+        order.use(id);
+        known.erase(id);
+        if (!order.take_changed(changed)) known.clear();
+        for (const Id each : changed)
+          known.erase(each);
+        for (Id each = 1; each <= kIds; ++each) {
+          const auto entry = known.try_emplace(each, order.next_use(each)).first;
+          ASSERT_EQ(entry->second, order.next_use(each)) << seed << ' ' << step << ' ' << each;
+        }
+      }
+      order.end_step();
+      if (!order.take_changed(changed)) known.clear();
+    }
+  }
+}
+
+TEST(AccessOrderTest, AProgramWithoutStepsRecordsABoundedNumberOfUses) {
+  AccessOrder order;
+  for (std::size_t use = 0; use < AccessOrder::kMostUses + 10; ++use)
+    order.use(use);
+  order.end_step();
+  EXPECT_EQ(order.distance(AccessOrder::kMostUses - 1), AccessOrder::kMostUses - 1);
+  EXPECT_EQ(order.distance(AccessOrder::kMostUses), AccessOrder::kUnknown);
+}
+
+/// What the queue has to do, by search.
+class SearchedQueue {
+ public:
+  void use(Id id) {
+    last_use_[id] = ++time_;
+    queued_.insert(id);
+    order_.use(id);
+  }
+
+  void end_step() { order_.end_step(); }
+
+  void remove(Id id) { queued_.erase(id); }
+
+  void put_back(Id id) { queued_.insert(id); }
+
+  Id take() {
+    const auto first = std::max_element(queued_.begin(), queued_.end(), [&](Id left, Id right) {
+      if (order_.distance(left) != order_.distance(right))
+        return order_.distance(left) < order_.distance(right);
+      return last_use_[left] > last_use_[right];
+    });
+    const Id id = first == queued_.end() ? 0 : *first;
+    queued_.erase(id);
+    return id;
+  }
+
+ private:
+  AccessOrder order_;
+  std::uint64_t time_ = 0;
+  std::map<Id, std::uint64_t> last_use_;
+  std::set<Id> queued_;
+};
+
+TEST(OffloadQueueTest, ItTakesTheStorageWhoseNextUseIsFarthestAway) {
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    std::mt19937 dice(seed);
+    const Id ids = 3 + dice() % 30;
+    OffloadQueue queue;
+    SearchedQueue expected;
+    std::map<Id, OffloadQueue::Slot> slots;
+    std::map<OffloadQueue::Slot, Id> owners;
+    const auto use = [&](Id id) {
+      expected.use(id);
+      const auto known = slots.find(id);
+      if (known != slots.end()) return queue.use(known->second);
+      slots[id] = queue.add(id);
+      owners[slots[id]] = id;
+    };
+    auto step = random_step(dice, 60, ids);
+    for (int round = 0; round < 8; ++round) {
+      for (const Id id : step) {
+        if (dice() % 8 == 0) continue;  // the step differs from the recorded one
+        use(id);
+        for (auto taken = dice() % 3; taken > 0; --taken) {
+          const auto slot = queue.take();
+          ASSERT_EQ(slot ? owners.at(*slot) : 0, expected.take()) << seed << ' ' << round;
+          if (!slot) break;
+          const Id owner = owners.at(*slot);
+          if (dice() % 4 == 0) {
+            queue.put_back(*slot);
+            expected.put_back(owner);
+          } else if (dice() % 6 == 0) {  // it ends, and its slot may belong to another one
+            queue.remove(*slot);
+            slots.erase(owner);
+          }
+        }
+      }
+      queue.end_step();
+      expected.end_step();
+      if (dice() % 3 == 0) step = random_step(dice, 60, ids);
+    }
+  }
+}
+
+TEST(OffloadQueueTest, ARefusedStorageIsInTheQueueAgainAfterARetryOrAUse) {
+  OffloadQueue queue;
+  const auto first = queue.add(1);
+  const auto second = queue.add(2);
+  ASSERT_EQ(queue.take(), first);
+  queue.refuse(first);
+  EXPECT_EQ(queue.take(), second);
+  EXPECT_EQ(queue.take(), std::nullopt);
+  EXPECT_TRUE(queue.retry_refused());
+  EXPECT_FALSE(queue.retry_refused());
+  EXPECT_EQ(queue.take(), first);
+  queue.refuse(first);
+  queue.use(first);
+  EXPECT_EQ(queue.take(), first);
+}
+
+TEST(OffloadQueueTest, AStorageThatWasRemovedIsNeitherTakenNorPutBack) {
+  OffloadQueue queue;
+  const auto first = queue.add(1);
+  ASSERT_EQ(queue.take(), first);
+  queue.remove(first);
+  queue.put_back(first);
+  queue.refuse(first);
+  EXPECT_FALSE(queue.retry_refused());
+  EXPECT_EQ(queue.take(), std::nullopt);
+  EXPECT_EQ(queue.add(2), first);
+  queue.remove(first);  // before it was ranked
+  EXPECT_EQ(queue.take(), std::nullopt);
+}
+
+}  // namespace
+}  // namespace spillway

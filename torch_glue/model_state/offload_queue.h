@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "torch_glue/model_state/access_order.h"
+
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace spillway {
+
+/// The managed storages of a device, in the order in which they are to be offloaded: the one whose
+/// next use is farthest away first; among equally far ones, the least recently used one. A use
+/// takes constant time: storages are ranked when the next one is taken. Threads: confined; the
+/// caller holds its lock.
+class OffloadQueue {
+ public:
+  /// Identifies a storage until remove(), after which it may identify another one.
+  using Slot = std::uint32_t;
+
+  /// Adds a storage, which counts as used now.
+  Slot add(AccessOrder::Id id);
+  void remove(Slot slot);
+
+  /// The storage is used, and is in the queue again if it was not.
+  void use(Slot slot);
+
+  /// The step has ended: its uses predict those of the next one.
+  void end_step() { order_.end_step(); }
+
+  /// Takes the first storage from the queue, until it is used or returned.
+  std::optional<Slot> take();
+
+  /// Returns a storage that take() returned to its place in the queue. No effect after remove().
+  void put_back(Slot slot);
+
+  /// As put_back(), for one that cannot be offloaded: it is in the queue again after
+  /// retry_refused().
+  void refuse(Slot slot);
+  /// Returns whether there was one.
+  bool retry_refused();
+
+ private:
+  struct Entry {
+    AccessOrder::Id id = 0;
+    std::uint64_t last_use = 0;
+    std::uint32_t version = 0;  // its other entries in ranked_ are obsolete
+    bool exists = false;
+    bool taken = false;
+    bool moved = false;    // it is in moved_
+    bool refused = false;  // it is in refused_
+  };
+
+  struct Ranked {
+    std::uint64_t next_use;
+    std::uint64_t last_use;
+    Slot slot;
+    std::uint32_t version;
+
+    /// Whether it is offloaded after `other`.
+    bool operator<(const Ranked& other) const {
+      if (next_use != other.next_use) return next_use < other.next_use;
+      return last_use > other.last_use;
+    }
+  };
+
+  void move(Slot slot);
+  void rank();
+  void rank_all();
+  /// Adds it to ranked_, if it is in the queue.
+  bool rank(Slot slot);
+
+  AccessOrder order_;
+  std::uint64_t time_ = 0;  // in uses
+  std::vector<Entry> entries_;
+  std::vector<Slot> free_;
+  std::unordered_multimap<AccessOrder::Id, Slot> slots_;
+  std::vector<Ranked> ranked_;  // a heap; also has obsolete entries
+  std::vector<Slot> moved_;     // to be ranked
+  std::vector<Slot> refused_;
+  std::vector<AccessOrder::Id> passed_over_;  // kept for its memory
+};
+
+}  // namespace spillway
