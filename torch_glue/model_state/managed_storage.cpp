@@ -126,8 +126,6 @@ void ManagedStorage::prepare(c10::cuda::CUDAStream stream, bool writes) {
 }
 
 void ManagedStorage::fetch(c10::cuda::CUDAStream stream) {
-  const auto alive = storage_.lock();
-  TORCH_INTERNAL_ASSERT(alive, "Spillway: a storage is used that has ended");
   const c10::cuda::CUDAGuard guard(stream.device_index());
   const TagScope tag(tag_);
   SpillwayAllocator& allocator = SpillwayAllocator::instance();
@@ -144,7 +142,7 @@ void ManagedStorage::fetch(c10::cuda::CUDAStream stream) {
   changed_ = false;
   check(driver::Timeline::wait(stream_of(stream), arrival_));
   home_ = stream.stream();
-  set_address(*alive, block);
+  set_address(*storage_._unsafe_get_target(), block);
   on_device_ = true;
   ManagedStorages::instance().count_fetch(size_);
 }
@@ -157,34 +155,40 @@ void ManagedStorage::wait_on(c10::cuda::CUDAStream stream) {
   others_.push_back(stream.stream());
 }
 
-bool ManagedStorage::may_leave(const c10::intrusive_ptr<c10::StorageImpl>& alive) {
-  if (!on_device_ || kept_ || pins_ != 0 || ManagedStorage::of(*alive) != this) return false;
+bool ManagedStorage::may_leave(const c10::StorageImpl& alive) {
+  if (!on_device_ || kept_ || pins_ != 0 || ManagedStorage::of(alive) != this) return false;
   if (kept_in_step_ == ManagedStorages::instance().step()) return false;
   if (captures()) return false;
-  return only_keyed(compat::holders(alive, *alive) - 1);
+  return only_keyed_;
 }
 
 void ManagedStorage::add_keyed(const at::Tensor& tensor) {
-  const c10::Storage& storage = tensor.storage();
-  const LightLock lock(mutex_);
   if (only_keyed_) return;
-  const std::size_t holders = compat::holders(storage, *storage.unsafeGetStorageImpl());
-  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  const bool is_known = std::any_of(keyed_.begin(), keyed_.end(), [&](const auto& each) {
-    return each._unsafe_get_target() == impl;
-  });
-  // One holder is this tensor. PyTorch swaps no tensors that have weak references.
-  if (!is_known && holders != 1) keyed_.emplace_back(tensor.getIntrusivePtr());
-  if (holders == 1) only_keyed_ = true;
-  only_keyed(holders);
+  const c10::Storage& storage = tensor.storage();
+  std::uint64_t changes = 0;
+  std::size_t known = 0;
+  {
+    const LightLock lock(mutex_);
+    note_keyed(tensor);
+    changes = keyed_changes_;
+    known = keyed_.size();
+  }
+  const bool all = compat::holders(storage, *storage.unsafeGetStorageImpl()) == known;
+  const LightLock lock(mutex_);
+  note_keyed(tensor);
+  if (!all || changes != keyed_changes_) return;
+  only_keyed_ = true;
+  keyed_.clear();
 }
 
-bool ManagedStorage::only_keyed(std::size_t holders) {
-  if (only_keyed_) return true;
-  std::erase_if(keyed_, [](const auto& each) { return each.expired(); });
-  only_keyed_ = keyed_.size() == holders;
-  if (only_keyed_) keyed_.clear();
-  return only_keyed_;
+void ManagedStorage::note_keyed(const at::Tensor& tensor) {
+  const auto is_same = [&](const auto& each) {
+    return each._unsafe_get_target() == tensor.unsafeGetTensorImpl();
+  };
+  if (std::erase_if(keyed_, [](const auto& each) { return each.expired(); }) != 0) ++keyed_changes_;
+  if (std::any_of(keyed_.begin(), keyed_.end(), is_same)) return;
+  keyed_.emplace_back(tensor.getIntrusivePtr());
+  ++keyed_changes_;
 }
 
 bool ManagedStorage::captures() const {
@@ -198,7 +202,7 @@ Bytes ManagedStorage::offload() {
       storage_.lock();  // its last reference may be this one, and ends without the lock
   if (!alive || !mutex_.try_lock()) return {};
   const std::unique_lock<LightMutex> lock(mutex_, std::adopt_lock);
-  if (!may_leave(alive)) return {};
+  if (!may_leave(*alive)) return {};
   on_device_ = false;
   if (pins_ != 0) {
     on_device_ = true;

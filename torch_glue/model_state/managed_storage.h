@@ -72,7 +72,7 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   ManagedStorage& operator=(const ManagedStorage&) = delete;
 
   /// Makes it resident for work that is submitted next to `stream`, and keeps it so until unpin().
-  /// `writes`: the work may change it.
+  /// `writes`: the work may change it. Requires: the caller has a reference to the storage.
   /// If the stream is being captured into a graph, the storage stays resident from then on, because
   /// replays use its address.
   /// Stream: `stream` waits for the fetch, if any; no host wait, but in a capture, which the copy
@@ -82,9 +82,8 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
 
   void unpin() { pins_.fetch_sub(1); }
 
-  /// Offloads it, unless it is in use, is not resident, has to stay, or a graph is being captured on
-  /// its home stream or by this thread. Returns the bytes that are
-  /// then free in stream order.
+  /// Offloads it, unless it is in use, is not resident, has to stay, or a graph is being captured
+  /// on its home stream or by this thread. Returns the bytes that are then free in stream order.
   /// Stream: a copy follows all work submitted so far to the streams that used it; no wait.
   Bytes offload();
 
@@ -96,7 +95,9 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
 
   [[nodiscard]] bool kept() const { return kept_; }
 
-  /// This tensor over the storage has the guard's key.
+  /// This tensor over the storage has the guard's key. Storages that are referenced from others too
+  /// stay resident, until a later call finds them gone.
+  /// Requires: no lock is held, as the count of references may take the GIL.
   void add_keyed(const at::Tensor& tensor);
 
   [[nodiscard]] StorageResidency residency();
@@ -128,12 +129,11 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   void prepare(c10::cuda::CUDAStream stream, bool writes) SPILLWAY_REQUIRES(mutex_);
   void fetch(c10::cuda::CUDAStream stream) SPILLWAY_REQUIRES(mutex_);
   void wait_on(c10::cuda::CUDAStream stream) SPILLWAY_REQUIRES(mutex_);
-  /// Whether all of `holders` references are from tensors with the key. Then it remains so.
-  bool only_keyed(std::size_t holders) SPILLWAY_REQUIRES(mutex_);
+  /// Adds the tensor to keyed_, and drops those that have ended.
+  void note_keyed(const at::Tensor& tensor) SPILLWAY_REQUIRES(mutex_);
   /// Whether this thread's work, or that of its home stream, goes into a graph.
   [[nodiscard]] bool captures() const;
-  [[nodiscard]] bool may_leave(const c10::intrusive_ptr<c10::StorageImpl>& alive)
-      SPILLWAY_REQUIRES(mutex_);
+  [[nodiscard]] bool may_leave(const c10::StorageImpl& alive) SPILLWAY_REQUIRES(mutex_);
   Status copy_out() SPILLWAY_REQUIRES(mutex_);
   /// Counts it as stale if its host copy, which passes for right, is not. Blocks the host; for
   /// tests.
@@ -158,8 +158,12 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   std::atomic<CUstream> home_;  // the stream that its block was allocated on
   std::atomic<std::uint64_t> last_use_{0};
 
+  // All references are from tensors with the key. It remains so, as they create no others.
+  std::atomic<bool> only_keyed_{false};
+
+  // Held by threads with the GIL, so those that hold it do not take the GIL.
   LightMutex mutex_;
-  bool only_keyed_ SPILLWAY_GUARDED_BY(mutex_) = false;
+  std::uint64_t keyed_changes_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   // until only_keyed_
   std::vector<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> keyed_
       SPILLWAY_GUARDED_BY(mutex_);

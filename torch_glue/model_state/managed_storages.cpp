@@ -51,20 +51,26 @@ Unmanaged ManagedStorages::manage(const at::Tensor& tensor,
   const HeapBlockInfo block = device->heap().find(at);
   if (!block.allocated || block.at != at || block.shared || written_while_free(block.pool))
     return Unmanaged::kOtherMemory;
-  const LightLock lock(mutex_);
-  AccessOrder::Id id = 0;
-  if (owner.defined() && owner.has_storage()) {
-    const ManagedStorage* const known = ManagedStorage::of(*owner.storage().unsafeGetStorageImpl());
-    if (known != nullptr) id = known->id() + static_cast<AccessOrder::Id>(slot) % kSlots;
+  std::shared_ptr<ManagedStorage> made;
+  {
+    const LightLock lock(mutex_);
+    const AccessOrder::Id id = id_of(owner, slot);
+    made = ManagedStorage::manage(storage, of, id, {*device, addresses_of(*device)});
+    made->used_at(++time_);
+    storages_.insert(made.get());
+    order_.use(id);
   }
-  if (id == 0) id = std::exchange(next_id_, next_id_ + kSlots);
-  const auto made = ManagedStorage::manage(storage, of, id, {*device, addresses_of(*device)});
-  made->used_at(++time_);
-  storages_.insert(made.get());
-  order_.use(id);
   set_guarded(tensor);
   made->add_keyed(tensor);
   return Unmanaged::kNone;
+}
+
+AccessOrder::Id ManagedStorages::id_of(const at::Tensor& owner, int slot) {
+  if (owner.defined() && owner.has_storage()) {
+    const ManagedStorage* const known = ManagedStorage::of(*owner.storage().unsafeGetStorageImpl());
+    if (known != nullptr) return known->id() + static_cast<AccessOrder::Id>(slot) % kSlots;
+  }
+  return std::exchange(next_id_, next_id_ + kSlots);
 }
 
 OffloadedAddresses& ManagedStorages::addresses_of(DeviceRuntime& device) {

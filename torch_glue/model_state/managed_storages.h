@@ -96,6 +96,8 @@ class ManagedStorages {
   ManagedStorages() = default;
 
   std::vector<std::shared_ptr<ManagedStorage>> all();
+  /// Of the gradient or a state of the parameter `owner`, or a new one.
+  AccessOrder::Id id_of(const at::Tensor& owner, int slot) SPILLWAY_REQUIRES(mutex_);
   OffloadedAddresses& addresses_of(DeviceRuntime& device) SPILLWAY_REQUIRES(mutex_);
 
   std::atomic<bool> on_{false};
