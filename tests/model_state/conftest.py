@@ -14,7 +14,6 @@ PROGRAMS = pathlib.Path(__file__).parent / "programs"
 LONG = os.environ.get("MODEL_STATE_LONG") == "1"
 #: Schedules of the emulated GPU and seeds.
 SEEDS = (("late", 1), ("shuffled:2", 2), ("shuffled:3", 3)) if LONG else (("late", 5),)
-MANAGED = ("--check", "--budget=1GiB")
 
 
 @dataclass(frozen=True)
@@ -33,12 +32,13 @@ def cases_of(program):
 
 def both(program, seed, *arguments):
     """A plain run, and one of managed storages with one of SEEDS. Each runs once."""
-    return _run(program, arguments), _run(program, arguments, *seed)
+    schedule, chaos = seed
+    options = ("--check", "--budget=1GiB", f"--schedule={schedule}", f"--chaos={chaos}")
+    return run(program, arguments), run(program, arguments, options)
 
 
 @cache
-def _run(program, arguments, schedule=None, chaos=None):
-    options = () if chaos is None else (*MANAGED, f"--schedule={schedule}", f"--chaos={chaos}")
+def run(program, arguments=(), options=()):
     command = [sys.executable, "-m", "spillway", "emulate", *options, "--", sys.executable]
     done = subprocess.run(
         [*command, str(PROGRAMS / program), *arguments],

@@ -59,6 +59,13 @@ size_t holders(const Reference& reference, const c10::StorageImpl& storage) {
   return reference.use_count() - (storage.pyobj_slot()->has_unique_reference() ? 1U : 0U);
 }
 
+/// Number of references to a storage from C++: all but its Python object, whether or not that is
+/// referenced. Takes no Python lock.
+template <typename Reference>
+size_t holders_in_cpp(const Reference& reference, const c10::StorageImpl& storage) {
+  return reference.use_count() - (storage.pyobj_slot()->load_pyobj() != nullptr ? 1U : 0U);
+}
+
 /// torch's interface of CUDA allocators. Functions that only some versions declare are implemented
 /// here.
 class CudaAllocatorInterface : public c10::cuda::CUDACachingAllocator::CUDAAllocator {

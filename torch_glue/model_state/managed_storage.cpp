@@ -199,7 +199,7 @@ void ManagedStorage::wait_on(c10::cuda::CUDAStream stream) {
 bool ManagedStorage::may_leave(const c10::intrusive_ptr<c10::StorageImpl>& alive) {
   if (!on_device_ || kept_ || pins_ != 0 || ManagedStorage::of(*alive) != this) return false;
   if (kept_in_step_ == ManagedStorages::instance().step()) return false;
-  if (captures() || !only_keyed(compat::holders(alive, *alive) - 1)) return false;
+  if (captures() || !only_keyed(compat::holders_in_cpp(alive, *alive) - 1)) return false;
   // Other processes may have its memory mapped.
   if (place_.device.heap().find(driver::DevicePtr(block_)).shared) kept_ = true;
   return !kept_;
@@ -209,7 +209,7 @@ void ManagedStorage::add_keyed(const at::Tensor& tensor) {
   const c10::Storage& storage = tensor.storage();
   const LightLock lock(mutex_);
   if (only_keyed_) return;
-  const std::size_t holders = compat::holders(storage, *storage.unsafeGetStorageImpl());
+  const std::size_t holders = compat::holders_in_cpp(storage, *storage.unsafeGetStorageImpl());
   c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   const bool is_known = std::any_of(keyed_.begin(), keyed_.end(), [&](const auto& each) {
     return each._unsafe_get_target() == impl;

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A training run whose model state is larger than its budget, from loading to saving."""
+
+import io
+import sys
+
+import torch
+from cases import case, main
+from torch import nn
+
+WIDTH = 1024  # 4 MiB a weight
+
+
+@case
+def model_state_larger_than_the_budget():
+    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(16))).to("cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
+    losses, norms = [], []
+    for _ in range(3):
+        optimizer.zero_grad()
+        loss = model(torch.randn(4, WIDTH).cuda()).square().mean()
+        loss.backward()
+        norms.append(nn.utils.clip_grad_norm_(model.parameters(), 0.1).item())
+        optimizer.step()
+        losses.append(loss.item())
+        with torch.no_grad():
+            losses.append(model(torch.randn(4, WIDTH).cuda()).sum().item())
+    file = io.BytesIO()
+    torch.save([model.state_dict(), optimizer.state_dict()], file)
+    return losses, norms, torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
+
+
+main()
+print("reserved:", torch.cuda.max_memory_reserved(), file=sys.stderr)
