@@ -80,7 +80,10 @@ void define_model_state(py::module_& module) {
                    tensor, of, owner.value_or(at::Tensor()), slot));
              });
   module.def("managed_step_ended", [] { ManagedStorages::instance().end_step(); });
-  module.def("manages_model_state", [] { return ManagedStorages::instance().on(); });
+  module.def("held_budget", [](int device) {
+    const DeviceRuntime* const made = Runtime::instance().devices().if_made(DeviceId{device});
+    return made == nullptr ? 0 : made->held_budget().count();
+  });
   module.def("slice_bytes", [](int device) {
     const DeviceRuntime* const made = Runtime::instance().devices().if_made(DeviceId{device});
     return slice_bytes(made == nullptr ? Bytes{} : made->held_budget()).count();

@@ -107,6 +107,9 @@ class DeviceRuntime {
   /// Bytes counted since the last call.
   Bytes take_reclaimed() { return Bytes{reclaimed_.exchange(0)}; }
 
+  /// Whether an allocation since the last call had to offload something or exceeded the budget.
+  bool take_pressed() { return pressed_.exchange(false); }
+
   /// Frees a block of allocate, with its host copy if it is paused. Other processes cannot open it
   /// any more. As Heap::free.
   bool free(driver::DevicePtr at);
@@ -230,6 +233,7 @@ class DeviceRuntime {
   std::atomic<std::uint64_t> available_{0};
   std::atomic<std::uint64_t> reclaimed_{0};
   std::atomic<std::uint64_t> held_budget_{0};
+  std::atomic<bool> pressed_{false};
   AllocationCurve curve_;
   StepPeaks step_peaks_;
   StepRecording step_recording_{device_, curve_};

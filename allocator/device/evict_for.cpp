@@ -162,6 +162,7 @@ Result<driver::DevicePtr> DeviceRuntime::allocate_under_pressure(Bytes size,
     auto block = heap_->allocate(size, stream, current_tag(), pool);
     if (block.ok() || block.status().code() != Code::kOutOfDeviceMemory) return block;
     if (OptionalAllocation::active()) return block;
+    pressed_ = true;
     if (!reclaim(size).zero()) continue;
     if (!heap_->limits().would_exceed_budget(size)) return allocate_by_eviction(size, stream, pool);
     if (!std::exchange(trimmed, true)) {

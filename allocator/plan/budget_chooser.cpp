@@ -79,10 +79,11 @@ Action BudgetChooser::choose(Bytes size, Bytes allocated, bool recomputable) {
   adopt(std::move(missing));
   const std::size_t index = sizes_.size();
   const Action offloaded = recompute_ ? Action::kRecompute : Action::kOffload;
-  Action action = candidates_.empty() ? offloaded : Action::kKeep;
+  Action action = candidates_.empty() && !keeps_unplanned_ ? offloaded : Action::kKeep;
   for (const Shape* const shape : candidates_) {
     const BudgetPlan* const plan = shape->plan();
-    if (action == Action::kKeep) action = plan != nullptr ? plan->actions[index] : offloaded;
+    if (action != Action::kKeep || shape->fits()) continue;
+    action = plan != nullptr ? plan->actions[index] : offloaded;
   }
   fully_offloaded_ = fully_offloaded_ && action == offloaded;
   recomputed_ = recomputed_ || action == Action::kRecompute;
@@ -193,6 +194,7 @@ Shape* BudgetChooser::ended() const {
 
 EndedStep BudgetChooser::ending(const StepCurve& curve) const {
   EndedStep step{curve, fully_offloaded_, exceeds(curve.peak())};
+  step.pressed = memory_.pressed;
   step.budget = budget();
   step.reserved_following_plan = memory_.reserved_following_plan;
   // Increments of single pages would need too many plans.
@@ -223,6 +225,8 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
     if (fully_offloaded_) {
       shape->record(curve);
       recorded_last_ = shape;
+    } else if (keeps_unplanned_ && !known_first_ && !memory_.pressed && !exceeds(curve.peak())) {
+      shape->fitted();
     }
   }
   shape->last_used = ++steps_;

@@ -28,6 +28,7 @@ struct StepMemory {
   /// step exceeded the budget, later plans leave at least the excess free.
   Bytes reserved_following_plan{};
   bool host_stalled = false;  // by mapping memory; the step's times are not used
+  bool pressed = false;       // storages were offloaded because the device had no room
 };
 
 /// Decides which of a step's offloadable storages are offloaded, so that one device stays within a
@@ -118,6 +119,11 @@ class BudgetChooser {
     refused_ = true;
   }
 
+  /// Where storages that are kept can still be offloaded when the device has no room, a new
+  /// sequence is not recorded: its first step keeps everything, and so do later ones as long as
+  /// they have room. The sequence is recorded after a step that had none.
+  void keep_unplanned() { keeps_unplanned_ = true; }
+
   /// A storage's device memory can be reused as soon as its copy out is queued
   /// (StepProfile::free_at_once).
   void set_free_at_once();
@@ -207,6 +213,7 @@ class BudgetChooser {
   std::vector<bool> recomputable_;  // likewise
   std::vector<Shape*> candidates_;  // shapes that match so far
   bool fully_offloaded_ = true;     // every storage is offloaded or recomputed so far
+  bool keeps_unplanned_ = false;    // keep_unplanned()
   bool recomputed_ = false;         // a storage of this step is left to recompute
   bool refused_ = false;            // host memory was refused to a storage of this step
   bool begun_ = false;              // the candidates of this step are known

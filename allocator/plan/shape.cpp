@@ -118,6 +118,8 @@ bool Shape::end(const EndedStep& step) {
   } else if (step.fully_offloaded && plan() == nullptr) {
     record(step.curve);
     return true;
+  } else if (fits() && step.pressed) {
+    on(ShapeEvent::kPressed);
   } else if (step.exceeded) {
     if (!is_adjusted(state_)) margin_ += step.over;
     drop_recording();

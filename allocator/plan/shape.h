@@ -36,6 +36,7 @@ struct EndedStep {
   const StepCurve& curve;
   bool fully_offloaded = false;  // every storage was offloaded or recomputed
   bool exceeded = false;         // the step exceeded the budget
+  bool pressed = false;          // storages were offloaded because the device had no room
   Bytes over{};  // bytes above the budget, plus an allowance for a different heap layout
   Bytes budget{};
   Bytes reserved_following_plan{};  // peak that similar steps will reach again; zero if unknown
@@ -84,6 +85,12 @@ class Shape {
 
   /// Bytes that planned steps have needed beyond the budget.
   [[nodiscard]] Bytes margin() const { return margin_; }
+
+  /// Whether a step of this shape fits with everything kept, as far as is known.
+  [[nodiscard]] bool fits() const { return state_ == ShapeState::kFits; }
+
+  /// A step of this shape has ended, with everything kept, and has fitted.
+  void fitted() { on(ShapeEvent::kFitted); }
 
   /// Ends a step of this shape. Returns true if the step was recorded. The caller then passes its
   /// times to time().

@@ -7,6 +7,7 @@ namespace spillway {
 
 /// What is known of a sequence of storages, from its first step to one that plans fit.
 ///
+///     kNew ─fitted→ kFits ─pressed or exceeded→ kNew
 ///     kNew ─recorded→ kRecorded ─recorded, or a step began alike→ kSettled
 ///     kRecorded ─adjusted→ kAdjusted ─followed→ kCorrected
 ///     kImported ─ended→ kSettled
@@ -18,6 +19,7 @@ namespace spillway {
 /// planned.
 enum class ShapeState : std::uint8_t {
   kNew,        // no usable recording: the next step is recorded
+  kFits,       // fits with everything kept: steps need no plan
   kRecorded,   // recorded once; the bytes at its beginning are unconfirmed
   kImported,   // recorded by another run; no step of this run has ended
   kAdjusted,   // the recording was converted to a larger beginning; no step has followed its plan
@@ -27,6 +29,8 @@ enum class ShapeState : std::uint8_t {
 };
 
 enum class ShapeEvent : std::uint8_t {
+  kFitted,      // an unplanned step ended in which everything was kept
+  kPressed,     // a step in which everything was to be kept had no room for it
   kRecorded,    // a step ended in which everything was offloaded or recomputed
   kBeganAlike,  // a step began with the allocated bytes of the recording
   kAdjusted,    // the recording was converted, because another recording would exceed the budget
@@ -39,6 +43,10 @@ enum class ShapeEvent : std::uint8_t {
 [[nodiscard]] constexpr ShapeState transition(ShapeState state, ShapeEvent event) {
   using State = ShapeState;
   switch (event) {
+    case ShapeEvent::kFitted:
+      return state == State::kNew ? State::kFits : state;
+    case ShapeEvent::kPressed:
+      return state == State::kFits ? State::kNew : state;
     case ShapeEvent::kRecorded:
       return state == State::kNew ? State::kRecorded : State::kSettled;
     case ShapeEvent::kBeganAlike:
@@ -50,15 +58,17 @@ enum class ShapeEvent : std::uint8_t {
     case ShapeEvent::kFollowed:
       return state == State::kAdjusted ? State::kCorrected : state;
     case ShapeEvent::kExceeded:
-      return state == State::kNew || state == State::kRecorded ? State::kNew
-                                                               : State::kBudgetExceeded;
+      return state == State::kNew || state == State::kFits || state == State::kRecorded
+                 ? State::kNew
+                 : State::kBudgetExceeded;
   }
   return state;
 }
 
 /// Whether a shape in that state has a recording.
 [[nodiscard]] constexpr bool has_recording(ShapeState state) {
-  return state != ShapeState::kNew && state != ShapeState::kBudgetExceeded;
+  return state != ShapeState::kNew && state != ShapeState::kFits &&
+         state != ShapeState::kBudgetExceeded;
 }
 
 /// Whether the recording was converted to a larger beginning.

@@ -26,6 +26,7 @@ BudgetPolicy::OnDevice& BudgetPolicy::on_device(DeviceRuntime& device) {
   const auto found = devices_.find(id);
   if (found != devices_.end()) return found->second;
   OnDevice made{&device, BudgetChooser(device.budget_bytes(budget_), budget_.slowdown)};
+  if (!device.held_budget().zero() && budget_.slowdown == 0) made.chooser.keep_unplanned();
   return devices_.emplace(id, std::move(made)).first->second;
 }
 
@@ -113,6 +114,7 @@ std::vector<BudgetMiss> BudgetPolicy::on_backward_end() {
     curve.begin_optimizer_phase();
     on.device->heap().placement().begin_optimizer_phase();
     on.reserved = on.device->heap().placement().most_reserved();
+    on.pressed = on.device->take_pressed();
     on.chooser.set_memory({on.reserved, on.device->heap().limits().smallest_budget()});
     if (!on.chooser.exceeds(curve.peak())) continue;
     if (const auto missing = on.chooser.shortage(curve.so_far()))
@@ -143,7 +145,9 @@ std::optional<BudgetMiss> BudgetPolicy::end(OnDevice& on, bool optimized) {
   const StepCurve curve = on.device->curve().end(optimized);
   // Without an optimizer step, events after the backward pass do not belong to the step.
   const Bytes reserved = optimized ? on.device->heap().placement().most_reserved() : on.reserved;
-  on.chooser.set_memory(read_memory(*on.device, on.chooser.budget(), reserved));
+  StepMemory memory = read_memory(*on.device, on.chooser.budget(), reserved);
+  memory.pressed = std::exchange(on.pressed, false);
+  on.chooser.set_memory(memory);
   const auto excess = on.chooser.excess(curve);
   if (const auto missing = on.chooser.end_step(curve, optimized)) return miss(on, *missing);
   if (!excess) return std::nullopt;

@@ -44,7 +44,8 @@ class BudgetPolicy final : public OffloadPolicy {
   struct OnDevice {
     DeviceRuntime* device;
     BudgetChooser chooser;
-    Bytes reserved{};  // peak until the end of the step's backward pass
+    Bytes reserved{};      // peak until the end of the step's backward pass
+    bool pressed = false;  // something was offloaded by then because there was no room
   };
 
   /// Called at a step's first storage, before its plans are made.

@@ -24,11 +24,10 @@ def report_model_state(optimizer: torch.optim.Optimizer) -> None:
     states are made in the first."""
     if _reports.get(optimizer, 0) >= _MOST_REPORTS or not glue().has_budget():
         return
-    if glue().manages_model_state():
-        return  # it leaves the GPU where the budget has no room
     _reports[optimizer] = _reports.get(optimizer, 0) + 1
     for device, size in model_state_bytes(optimizer).items():
-        glue().model_state(device, size)
+        if not glue().held_budget(device):  # otherwise it leaves the GPU where the budget has no room
+            glue().model_state(device, size)
 
 
 def model_state_bytes(optimizer: torch.optim.Optimizer) -> dict[int, int]:

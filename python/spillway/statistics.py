@@ -237,8 +237,8 @@ def stats() -> Stats:
         memory of PyTorch's own allocator that copies still read: ``bytes``, ``peak_bytes``. Zero after
         ``use_allocator()``.
     ``model_state``
-        what a job's budget may offload beside activations: ``classes`` ("parameters", "buffers", "gradients",
-        "optimizer_states"), each with ``storages``, ``resident_bytes`` and ``offloaded_bytes`` now; since the
+        what a job's budget may offload beside activations: ``classes`` (``parameters``, ``buffers``,
+        ``gradients``, ``optimizer_states``), each with ``storages``, ``resident_bytes`` and ``offloaded_bytes`` now; since the
         beginning: ``copied_bytes`` (copied to the host), ``fetched_bytes`` (copied back), ``dropped_bytes``
         (offloaded without a copy, because the host copy was still right); ``kept_storages``: those that stay
         on the GPU because their addresses are in use.

@@ -16,7 +16,7 @@ namespace spillway {
 namespace {
 
 /// A larger slice does not make kernels faster.
-constexpr Bytes kMostSlice{256ULL << 20U};
+constexpr Bytes kMostSlice{1ULL << 30U};
 constexpr Bytes kLeastSlice{1ULL << 20U};
 /// Small models have several of these.
 constexpr Bytes kChaoticSlice{32ULL << 10U};

@@ -148,6 +148,7 @@ void begin_budget_step(DeviceRuntime& device,
     limits.set_budget(most >= limits.smallest_budget() ? most : Bytes{});
     device.heap().placement().set_target(target_for(device, region));
     device.take_reclaimed();
+    device.take_pressed();
   }
   std::ostringstream shape;
   shape.imbue(std::locale::classic());
