@@ -225,8 +225,8 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
     if (fully_offloaded_) {
       shape->record(curve);
       recorded_last_ = shape;
-    } else if (keeps_unplanned_ && !known_first_ && !memory_.pressed && !exceeds(curve.peak())) {
-      shape->fitted();
+    } else if (keeps_unplanned_ && !known_first_) {
+      shape->kept(memory_.pressed || exceeds(curve.peak()));
     }
   }
   shape->last_used = ++steps_;

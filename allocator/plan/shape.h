@@ -89,8 +89,8 @@ class Shape {
   /// Whether a step of this shape fits with everything kept, as far as is known.
   [[nodiscard]] bool fits() const { return state_ == ShapeState::kFits; }
 
-  /// A step of this shape has ended, with everything kept, and has fitted.
-  void fitted() { on(ShapeEvent::kFitted); }
+  /// The first step of this shape has ended, with everything kept as far as there was room.
+  void kept(bool pressed) { on(pressed ? ShapeEvent::kPressed : ShapeEvent::kFitted); }
 
   /// Ends a step of this shape. Returns true if the step was recorded. The caller then passes its
   /// times to time().

@@ -7,7 +7,7 @@ namespace spillway {
 
 /// What is known of a sequence of storages, from its first step to one that plans fit.
 ///
-///     kNew ─fitted→ kFits ─pressed or exceeded→ kNew
+///     kNew ─fitted→ kFits;  kNew, kFits ─pressed→ kPressed ─recorded→ kSettled
 ///     kNew ─recorded→ kRecorded ─recorded, or a step began alike→ kSettled
 ///     kRecorded ─adjusted→ kAdjusted ─followed→ kCorrected
 ///     kImported ─ended→ kSettled
@@ -20,6 +20,7 @@ namespace spillway {
 enum class ShapeState : std::uint8_t {
   kNew,        // no usable recording: the next step is recorded
   kFits,       // fits with everything kept: steps need no plan
+  kPressed,    // did not fit with everything kept: the next step is recorded
   kRecorded,   // recorded once; the bytes at its beginning are unconfirmed
   kImported,   // recorded by another run; no step of this run has ended
   kAdjusted,   // the recording was converted to a larger beginning; no step has followed its plan
@@ -30,7 +31,7 @@ enum class ShapeState : std::uint8_t {
 
 enum class ShapeEvent : std::uint8_t {
   kFitted,      // an unplanned step ended in which everything was kept
-  kPressed,     // a step in which everything was to be kept had no room for it
+  kPressed,     // likewise, but there was no room for it
   kRecorded,    // a step ended in which everything was offloaded or recomputed
   kBeganAlike,  // a step began with the allocated bytes of the recording
   kAdjusted,    // the recording was converted, because another recording would exceed the budget
@@ -46,7 +47,7 @@ enum class ShapeEvent : std::uint8_t {
     case ShapeEvent::kFitted:
       return state == State::kNew ? State::kFits : state;
     case ShapeEvent::kPressed:
-      return state == State::kFits ? State::kNew : state;
+      return state == State::kNew || state == State::kFits ? State::kPressed : state;
     case ShapeEvent::kRecorded:
       return state == State::kNew ? State::kRecorded : State::kSettled;
     case ShapeEvent::kBeganAlike:
@@ -67,7 +68,7 @@ enum class ShapeEvent : std::uint8_t {
 
 /// Whether a shape in that state has a recording.
 [[nodiscard]] constexpr bool has_recording(ShapeState state) {
-  return state != ShapeState::kNew && state != ShapeState::kFits &&
+  return state != ShapeState::kNew && state != ShapeState::kFits && state != ShapeState::kPressed &&
          state != ShapeState::kBudgetExceeded;
 }
 

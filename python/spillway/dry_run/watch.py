@@ -217,7 +217,8 @@ def _plans(tags: dict[str, TagStats]) -> tuple[Any, ...]:
 
     found = []
     for tag, step in tags.items():
-        if records := glue().records(tag):
+        records = glue().records(tag)
+        if records or glue().has_budget():
             last = step["last"]
             found.append((tag, records, last["offloaded_bytes"], last["left_to_recompute_bytes"]))
     return tuple(found)
