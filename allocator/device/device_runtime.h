@@ -200,6 +200,10 @@ class DeviceRuntime {
   /// Errors: kDriver, if it is a share of the device's memory.
   Status hold_budget(const Budget& budget);
 
+  /// Offloads what exceeds the held budget, after allocations for which there was no room.
+  /// Stream: blocks the host if anything does.
+  void return_to_held_budget();
+
   /// In bytes; zero if there is none.
   [[nodiscard]] Bytes held_budget() const { return Bytes{held_budget_}; }
 

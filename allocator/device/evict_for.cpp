@@ -153,6 +153,17 @@ Result<std::vector<TagId>> DeviceRuntime::evict_for(Bytes size) {
   return tags;
 }
 
+void DeviceRuntime::return_to_held_budget() {
+  const Bytes budget = held_budget();
+  const Bytes reserved = heap_->view().reserved();
+  if (budget.zero() || reserved <= budget) return;
+  static_cast<void>(heap_->trim_sync());
+  while (heap_->view().allocated() > budget) {
+    if (reclaim(heap_->view().allocated() - budget).zero()) break;
+  }
+  static_cast<void>(heap_->trim_sync());
+}
+
 Result<driver::DevicePtr> DeviceRuntime::allocate_under_pressure(Bytes size,
                                                                  driver::Stream stream,
                                                                  PoolId pool) {

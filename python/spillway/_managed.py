@@ -5,6 +5,7 @@ the GPU when a budget has no room for them."""
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ def start(budget: str) -> None:
     module.register_module_buffer_registration_hook(_buffer_registered)
     _manage_what_modules_move(module.Module)
     _optimizer_slices.start(manage_states)
-    _storage_access.start()
+    _storage_access.start(_manage_loaded)
 
 
 def manage_parameter(parameter: torch.Tensor) -> None:
@@ -53,14 +54,30 @@ def manage_parameter(parameter: torch.Tensor) -> None:
 
 def manage_states(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]) -> None:
     """The states that an optimizer has of these parameters."""
-    if _in_process_group():
+    seen = _seen_by(optimizer)
+    new = [each for each in parameters if id(each) not in seen]
+    if not new or _in_process_group():
         return
     state = glue()
-    for parameter in parameters:
+    for parameter in new:
         manage_parameter(parameter)
         states = optimizer.state.get(parameter)
         for slot, each in enumerate(_tensors(states), _FIRST_STATE):
             state.manage(each, state.ModelClass.OPTIMIZER_STATE, parameter, slot)
+        if parameter.grad is not None:  # a step creates all states
+            seen.add(id(parameter))
+
+
+_seen: weakref.WeakKeyDictionary[Any, tuple[int, set[int]]] = weakref.WeakKeyDictionary()
+
+
+def _seen_by(optimizer: Any) -> set[int]:
+    """The parameters whose states are known. `load_state_dict` replaces all of them."""
+    states, seen = _seen.get(optimizer, (0, set()))
+    if states != id(optimizer.state):
+        seen = set()
+        _seen[optimizer] = (id(optimizer.state), seen)
+    return seen
 
 
 def _tensors(states: Any) -> Iterator[Any]:
@@ -69,6 +86,12 @@ def _tensors(states: Any) -> Iterator[Any]:
     for each in states.values() if isinstance(states, dict) else ():
         if isinstance(each, torch.Tensor):
             yield each
+
+
+def _manage_loaded(tensor: torch.Tensor) -> None:
+    if not _in_process_group():
+        state = glue()
+        state.manage(tensor, state.ModelClass.PARAMETER, None, 0)
 
 
 def _manage_gradient(parameter: torch.Tensor) -> None:
@@ -132,7 +155,6 @@ class _Managing:
 
     def __call__(self, tensor: Any) -> Any:
         moved = self.fn(tensor)
-        if moved is not tensor and moved.is_cuda and not _in_process_group():
-            state = glue()
-            state.manage(moved, state.ModelClass.PARAMETER, None, 0)
+        if moved is not tensor and moved.is_cuda:
+            _manage_loaded(moved)
         return moved

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from spillway._load import glue
@@ -20,6 +21,7 @@ _METHODS = (
     "copy_",
     "cpu",
     "fill_",
+    "resize_",
     "share_memory_",
     "to",
     "tolist",
@@ -28,7 +30,8 @@ _METHODS = (
 
 
 @functools.cache
-def start() -> None:
+def start(manage: Callable[[Any], None]) -> None:
+    """From now on. `manage(tensor)` manages a tensor on the GPU, and gives it the guard's key."""
     import torch
     from torch.utils import dlpack
 
@@ -38,7 +41,7 @@ def start() -> None:
     interface: Any = tensor.__cuda_array_interface__
     tensor.__cuda_array_interface__ = property(_shared(interface.fget))
     dlpack.to_dlpack = _shared(dlpack.to_dlpack)  # type: ignore[attr-defined]
-    tensor.set_ = _guarded_alias(tensor.set_)
+    tensor.set_ = _guarded_alias(tensor.set_, manage)
     storage: Any = torch.UntypedStorage
     for name in _METHODS:
         if hasattr(storage, name):
@@ -69,15 +72,15 @@ def _shared(original: Any) -> Any:
     return share
 
 
-def _guarded_alias(original: Any) -> Any:
-    """A tensor that is set to a managed storage is guarded, as that storage's other tensors are."""
-    import torch
+def _guarded_alias(original: Any, manage: Callable[[Any], None]) -> Any:
+    """A tensor that is set to a managed storage is guarded, as that storage's other tensors are. `torch.load`
+    sets each tensor to its storage: what it loads is managed before it has an owner."""
 
     @functools.wraps(original)
     def set_(self: Any, *arguments: Any, **options: Any) -> Any:
         result = original(self, *arguments, **options)
-        if self.is_cuda and self.layout is torch.strided and glue().is_managed(self.untyped_storage()):
-            glue().set_guarded(self)
+        if self.is_cuda:
+            manage(self)
         return result
 
     return set_

@@ -238,10 +238,10 @@ def stats() -> Stats:
         ``use_allocator()``.
     ``model_state``
         what a job's budget may offload beside activations: ``classes`` (``parameters``, ``buffers``,
-        ``gradients``, ``optimizer_states``), each with ``storages``, ``resident_bytes`` and ``offloaded_bytes`` now; since the
-        beginning: ``copied_bytes`` (copied to the host), ``fetched_bytes`` (copied back), ``dropped_bytes``
-        (offloaded without a copy, because the host copy was still right); ``kept_storages``: those that stay
-        on the GPU because their addresses are in use.
+        ``gradients``, ``optimizer_states``), each with ``storages``, ``resident_bytes`` and
+        ``offloaded_bytes`` now; since the beginning: ``copied_bytes`` (copied to the host),
+        ``fetched_bytes`` (copied back), ``dropped_bytes`` (offloaded without a copy, because the host copy
+        was still right); ``kept_storages``: those that stay on the GPU because their addresses are in use.
     ``tags``
         by tag ("" for regions without one): ``ratio`` (float), ``plan_mismatches`` (steps that deviated from
         their plan), and two steps, ``running`` and ``last``, each with ``step``, ``offloadable_bytes`` (saved

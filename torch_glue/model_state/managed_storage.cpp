@@ -36,7 +36,7 @@ const char* model_class_name(ModelClass of) {
     case ModelClass::kGradient:
       return "gradients";
     case ModelClass::kOptimizerState:
-      return "optimizer states";
+      return "optimizer_states";
     case ModelClass::kCount:
       break;
   }
