@@ -30,7 +30,7 @@ def start(budget: str) -> None:
     """
     from torch.nn.modules import module
 
-    from spillway import _optimizer_slices, _storage_access
+    from spillway import _loading, _optimizer_slices, _storage_access
 
     glue().manage_model_state(budget, _MIN_BYTES)
     module.register_module_parameter_registration_hook(_parameter_registered)
@@ -38,6 +38,7 @@ def start(budget: str) -> None:
     _manage_what_modules_move(module.Module)
     _optimizer_slices.start(manage_states)
     _storage_access.start(_manage_loaded)
+    _loading.start(_manage_loaded)
 
 
 def manage_parameter(parameter: torch.Tensor) -> None:

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import atexit
 import functools
-import importlib.abc
-import importlib.machinery
 import os
-import sys
 import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from spillway import _emulated_nccl, _emulated_triton, _lazy_dynamo
+from spillway._after_import import after_import
 from spillway._substitutions import announce
 from spillway.emulator import is_dry_run
 
@@ -27,18 +25,18 @@ def apply(torch: ModuleType) -> None:
     _lazy_dynamo.install(torch)
     wrapper = torch._TorchCompileInductorWrapper
     wrapper.__call__ = _compile_eagerly(wrapper.__call__)
-    _after_import("torch._dynamo.backends.inductor", _patch_inductor_backend)
-    _after_import("torch._inductor", _patch_inductor)
-    _after_import("triton.runtime.autotuner", _emulated_triton.patch)  # the last of triton.runtime's modules
-    _after_import("triton.runtime.interpreter", _emulated_triton.patch_interpreter)
-    _after_import("torch.distributed.distributed_c10d", _emulated_nccl.patch_groups)
+    after_import("torch._dynamo.backends.inductor", _patch_inductor_backend)
+    after_import("torch._inductor", _patch_inductor)
+    after_import("triton.runtime.autotuner", _emulated_triton.patch)  # the last of triton.runtime's modules
+    after_import("triton.runtime.interpreter", _emulated_triton.patch_interpreter)
+    after_import("torch.distributed.distributed_c10d", _emulated_nccl.patch_groups)
     _emulated_nccl.patch_devices(torch)
     _patch_profiler(torch.autograd.profiler)
     if is_dry_run():
         from spillway import _dry_checkpoints, _dry_time
 
         _dry_time.start()
-        _after_import("safetensors", _dry_checkpoints.patch)
+        after_import("safetensors", _dry_checkpoints.patch)
         _dry_checkpoints.patch_load(torch)
     atexit.register(_let_autograd_end)
 
@@ -123,45 +121,3 @@ def _patch_profiler(module: Any) -> None:
 
     module.profile.__init__ = with_cpu
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # no warnings that CUPTI is not there
-
-
-# --- changes to modules that may come later
-
-
-def _after_import(name: str, patch: Callable[[ModuleType], None]) -> None:
-    if name in sys.modules:
-        patch(sys.modules[name])
-    else:
-        _Finder.instance().waiting[name] = patch
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Runs a patch at the end of the import of its module."""
-
-    def __init__(self) -> None:
-        self.waiting: dict[str, Callable[[ModuleType], None]] = {}
-
-    @staticmethod
-    @functools.cache
-    def instance() -> _Finder:
-        finder = _Finder()
-        sys.meta_path.insert(0, finder)
-        return finder
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        patch = self.waiting.get(name)
-        if patch is None:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        loader: Any = None if spec is None else spec.loader
-        if loader is None:
-            return None
-        del self.waiting[name]
-        execute = loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            execute(module)
-            patch(module)
-
-        loader.exec_module = exec_module
-        return spec

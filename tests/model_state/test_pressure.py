@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Model state that is larger than the budget leaves the GPU, without chaos."""
+"""Model state that is larger than the budget leaves the GPU, without chaos: from loading to saving."""
 
 import re
 
-from conftest import check_clean, check_equal, run
+import pytest
+from conftest import cases_of, check_clean, check_equal, run
 
-BUDGET = 112
-OPTIONS = ("--check", f"--budget={BUDGET}MiB", "--schedule=late")
+BUDGET = 112  # MiB, of which 64 are workspaces
 
 
-def test_a_run_under_pressure_has_equal_bits_and_stays_within_its_budget():
-    runs = run("pressure.py"), run("pressure.py", options=OPTIONS)
-    check_equal("model_state_larger_than_the_budget", *runs)
+@pytest.mark.parametrize("program", ["pressure.py", "pretrained.py"])
+def test_a_run_under_pressure_has_equal_bits_and_stays_within_its_budget(program):
+    options = ("--check", f"--budget={BUDGET}MiB", "--schedule=late")
+    runs = run(program), run(program, options=options)
+    for name in cases_of(program):
+        check_equal(name, *runs)
     check_clean(*runs)
     plain, managed = (int(re.search(r"reserved: (\d+)", each.errors)[1]) for each in runs)
     assert plain > 2 * (BUDGET << 20)

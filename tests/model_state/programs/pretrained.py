@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model of transformers that is larger than the budget: loaded, trained, asked and saved."""
+
+import hashlib
+import pathlib
+import sys
+import tempfile
+
+import torch
+from cases import case, main
+from transformers import LlamaConfig, LlamaForCausalLM
+
+SHAPE = {"hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 16}
+
+
+@case
+def a_pretrained_model_larger_than_the_budget():
+    with tempfile.TemporaryDirectory() as folder:
+        LlamaForCausalLM(LlamaConfig(vocab_size=4096, **SHAPE)).save_pretrained(folder)
+        model = LlamaForCausalLM.from_pretrained(folder, device_map="cuda")
+        model.train()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        losses = []
+        for _ in range(2):
+            tokens = torch.randint(0, 4096, (1, 16)).cuda()
+            loss = model(input_ids=tokens, labels=tokens).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        answer = model.eval().generate(tokens[:, :4], max_new_tokens=2, do_sample=False)
+        model.save_pretrained(folder)
+        file = hashlib.sha256(pathlib.Path(folder, "model.safetensors").read_bytes()).digest()
+        return losses, answer, torch.frombuffer(bytearray(file), dtype=torch.uint8)
+
+
+main()
+print("reserved:", torch.cuda.max_memory_reserved(), file=sys.stderr)
