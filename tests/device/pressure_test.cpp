@@ -78,6 +78,58 @@ TEST_F(PressureTest, TheBudgetIsExceededWhereNothingIsLeftToReclaim) {
   EXPECT_EQ(reserved(), 10_MiB);
 }
 
+TEST_F(PressureTest, PressureIsReportedOnce) {
+  keep(allocate(2_MiB));
+  EXPECT_FALSE(device_->take_pressed());
+
+  keep(allocate(2_MiB));
+  EXPECT_TRUE(device_->take_pressed());
+  EXPECT_FALSE(device_->take_pressed());
+}
+
+TEST_F(PressureTest, SavedTensorsAreReclaimedBeforeModelState) {
+  constexpr auto kState = DeviceRuntime::Reclaims::kModelState;
+  static int asked = 0;
+  asked = 0;
+  DeviceRuntime::set_reclaimer(kState, [](DeviceRuntime&, Bytes) {
+    ++asked;
+    return Bytes{};
+  });
+  keep(allocate(6_MiB));
+  EXPECT_EQ(asked, 0);
+
+  keep(allocate(8_MiB));
+  EXPECT_GT(asked, 0);
+  DeviceRuntime::set_reclaimer(kState, nullptr);
+}
+
+TEST_F(PressureTest, AHeldBudgetOutlivesTheStep) {
+  Budget budget;
+  budget.bytes = 64_MiB;
+  ASSERT_TRUE(device_->hold_budget(budget).ok());
+  EXPECT_EQ(device_->held_budget(), 64_MiB);
+
+  device_->heap().limits().set_budget(8_MiB);
+  device_->heap().placement().end_step();
+  device_->heap().placement().end_step();
+  EXPECT_EQ(device_->heap().limits().budget(), 64_MiB);
+}
+
+TEST_F(PressureTest, ABudgetThatWasExceededIsReturnedTo) {
+  Budget budget;
+  budget.bytes = 32_MiB;
+  ASSERT_TRUE(device_->hold_budget(budget).ok());
+  keep(allocate(30_MiB));  // 36 MiB with what can be reclaimed
+  while (reserved() <= 32_MiB && reclaimable().size() < 8) {
+    device_->heap().limits().exceed_budget(2_MiB);
+    reclaimable().push_back(allocate(2_MiB).value());
+  }
+  ASSERT_GT(reserved(), 32_MiB);
+
+  device_->return_to_held_budget();
+  EXPECT_LE(reserved(), 32_MiB);
+}
+
 TEST_F(PressureTest, AnOptionalAllocationNeitherReclaimsNorExceeds) {
   const OptionalAllocation optional;
 
