@@ -96,6 +96,7 @@ void define_model_state(py::module_& module) {
   using WithoutLock = py::call_guard<py::gil_scoped_release>;
   module.def("keep_in_step", &keep_in_step, WithoutLock());
   module.def("keep_resident", &keep_resident, WithoutLock());
+  module.def("keep_model_state", [] { ManagedStorages::instance().keep_all(); });
   module.def("is_managed", &is_managed);
   // Keys that tensors or threads have, as numbers: torch._C.DispatchKey has no names for them.
   // Operators of higher order have to fall through them.

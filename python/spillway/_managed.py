@@ -5,10 +5,12 @@ the GPU when a budget has no room for them."""
 from __future__ import annotations
 
 import functools
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from spillway._after_import import after_import
 from spillway._load import glue
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ def start(budget: str) -> None:
     _optimizer_slices.start(manage_states)
     _storage_access.start(_manage_loaded)
     _loading.start(_manage_loaded)
+    after_import("torch.distributed.distributed_c10d", _keep_in_process_groups)
 
 
 def manage_parameter(parameter: torch.Tensor) -> None:
@@ -117,6 +120,21 @@ def _in_process_group() -> bool:
     import torch.distributed
 
     return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
+def _keep_in_process_groups(module: Any) -> None:
+    """What a collective works on must not leave meanwhile, and it works on after it has returned."""
+    original = module.init_process_group
+
+    @functools.wraps(original)
+    def init_process_group(*arguments: Any, **options: Any) -> Any:
+        glue().keep_model_state()
+        return original(*arguments, **options)
+
+    module.init_process_group = init_process_group
+    package: Any = sys.modules.get("torch.distributed")
+    if getattr(package, "init_process_group", None) is original:
+        package.init_process_group = init_process_group
 
 
 def _parameter_registered(_module: Any, _name: str, parameter: Any) -> None:

@@ -10,6 +10,7 @@ PROGRAMS = (
     "models.py",
     "modes.py",
     "parameters.py",
+    "process_group.py",
     "sharing.py",
     "storages.py",
     "training.py",

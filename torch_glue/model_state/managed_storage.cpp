@@ -198,7 +198,8 @@ void ManagedStorage::wait_on(c10::cuda::CUDAStream stream) {
 
 bool ManagedStorage::may_leave(const c10::intrusive_ptr<c10::StorageImpl>& alive) {
   if (!on_device_ || kept_ || pins_ != 0 || ManagedStorage::of(*alive) != this) return false;
-  if (kept_in_step_ == ManagedStorages::instance().step()) return false;
+  const ManagedStorages& all = ManagedStorages::instance();
+  if (all.keeps_all() || kept_in_step_ == all.step()) return false;
   if (captures() || !only_keyed(compat::holders_in_cpp(alive, *alive) - 1)) return false;
   // Other processes may have its memory mapped.
   if (place_.device.heap().find(driver::DevicePtr(block_)).shared) kept_ = true;

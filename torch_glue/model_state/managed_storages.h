@@ -85,6 +85,11 @@ class ManagedStorages {
   /// Called when the storage ends.
   void forget(const ManagedStorage& ended);
 
+  /// From now on what is resident stays so, and what is fetched too.
+  void keep_all() { keeps_all_ = true; }
+
+  [[nodiscard]] bool keeps_all() const { return keeps_all_.load(std::memory_order_relaxed); }
+
   /// Records a use, for the choice of what to offload. Requires: it is pinned.
   void used(const ManagedStorage& storage);
 
@@ -128,6 +133,7 @@ class ManagedStorages {
   /// Null if the device has no managed storage.
   DeviceStorages* of(DeviceId device);
 
+  std::atomic<bool> keeps_all_{false};
   std::atomic<bool> on_{false};
   Bytes min_bytes_;
   std::atomic<std::uint64_t> fetched_{0};

@@ -36,8 +36,8 @@ def explain(folder: Path, as_json: bool) -> None:
         raise click.ClickException(str(error)) from None
     if not found:
         raise click.ClickException(
-            f"{folder}: contains no plan. Run the job with --budget or --time-limit, let it end, and let it "
-            "take more steps."
+            f"{folder}: contains no plan. A job that fits within its budget needs none. Otherwise run "
+            "it with --budget or --time-limit, let it end, and let it take more steps."
         )
     if as_json:
         click.echo(json.dumps([{"process": log.name, **plan.as_dict()} for log, plan in found], indent=1))
