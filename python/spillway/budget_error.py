@@ -44,7 +44,7 @@ class BudgetError(RuntimeError):
         lower_bound: whether later steps may need more than `smallest`: this step was not followed to the end
             of its optimizer's step, nor was one that began with as many bytes allocated.
         begin: bytes that were allocated when the step saved its first tensor: parameters, gradients and
-            optimizer states, mostly, which Spillway does not offload.
+            optimizer states, mostly. They leave the GPU only in a job with a budget.
         step: the number of the step in this process, from 1.
         shape: the shape of the first tensor that the step saved for backward, such as ``"[8, 1024]"``.
         breakdown: `smallest` by class of memory, or None if it is unknown.

@@ -144,8 +144,8 @@ def test_a_budget_is_kept_and_the_next_run_plans_its_first_step_by_a_file(
     assert ours.moved[-1] > 0
     settings = {"SPILLWAY_BUDGET": str(budget), "SPILLWAY_PLANS": str(tmp_path / "plans")}
     (first, _, _), (second, same, _) = (deep(forked, tmp_path, **settings) for _ in range(2))
-    # Workspaces are not live yet when it begins: it leaves room for them.
-    assert same == losses and first[0] < second[0] <= first[-1] == second[-1] < plain[-1], (first, second)
+    # One step without room is recorded with everything offloaded; a planned one leaves room for workspaces.
+    assert same == losses and min(first) < second[0] <= first[-1] == second[-1] < plain[-1], (first, second)
 
 
 def test_a_time_limit_uses_less_memory_and_recomputes_by_default(
@@ -166,6 +166,7 @@ def test_a_rank_plans_on_its_own_gpu_and_does_not_use_the_first_one(forked: Fork
     code = "import torch\ntorch.cuda.set_device(1)\n" + DEEP
     code += "import spillway\nprint(list(spillway.stats()['devices']))"
     settings = {"RANK": "1", "LOCAL_RANK": "1", "SPILLWAY_EMULATE_DEVICES": "2"}
+    settings |= {"SPILLWAY_KEEP_MODEL_STATE": "1"}  # otherwise what fits has no plan
     settings |= {"SPILLWAY_BUDGET": "1GiB", "SPILLWAY_PLANS": str(tmp_path / "plans")}
     for _ in range(2):
         ours = forked(tmp_path, code, **settings)

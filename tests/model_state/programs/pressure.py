@@ -5,7 +5,7 @@ import io
 import sys
 
 import torch
-from cases import case, main
+from cases import case, main, managed_stats
 from torch import nn
 
 WIDTH = 1024  # 4 MiB a weight
@@ -32,3 +32,7 @@ def model_state_larger_than_the_budget():
 
 main()
 print("reserved:", torch.cuda.max_memory_reserved(), file=sys.stderr)
+if managed_stats() is not None:
+    import spillway
+
+    print("offloaded:", spillway.stats()["devices"][0]["residency"]["stashed_bytes"], file=sys.stderr)
