@@ -22,6 +22,13 @@ namespace {
 
 namespace py = pybind11;
 
+/// By the name that statistics have.
+ModelClass class_named(const std::string& name) {
+  for (int i = 0; i < static_cast<int>(ModelClass::kCount); ++i)
+    if (name == model_class_name(static_cast<ModelClass>(i))) return static_cast<ModelClass>(i);
+  throw py::value_error(name + ": is no class of model state");
+}
+
 /// Makes the tensor's storage resident until the step ends: its address is about to be used.
 void keep_in_step(const at::Tensor& tensor) {
   if (!tensor.has_storage()) return;
@@ -60,11 +67,6 @@ bool is_managed(const c10::Storage& storage) {
 }  // namespace
 
 void define_model_state(py::module_& module) {
-  py::enum_<ModelClass>(module, "ModelClass")
-      .value("PARAMETER", ModelClass::kParameter)
-      .value("BUFFER", ModelClass::kBuffer)
-      .value("GRADIENT", ModelClass::kGradient)
-      .value("OPTIMIZER_STATE", ModelClass::kOptimizerState);
   module.def("manage_model_state", [](const std::string& budget, std::uint64_t min_bytes) {
     const auto read = Budget::of(budget, "budget");
     raise(read.status());
@@ -73,20 +75,20 @@ void define_model_state(py::module_& module) {
   });
   module.def("manage",
              [](const at::Tensor& tensor,
-                ModelClass of,
+                const std::string& of,
                 const std::optional<at::Tensor>& owner,
                 int slot) {
                return static_cast<int>(ManagedStorages::instance().manage(
-                   tensor, of, owner.value_or(at::Tensor()), slot));
+                   tensor, class_named(of), owner.value_or(at::Tensor()), slot));
              });
   module.def("managed_step_ended", [] { ManagedStorages::instance().end_step(); });
-  module.def("held_budget", [](int device) {
+  module.def("job_budget", [](int device) {
     const DeviceRuntime* const made = Runtime::instance().devices().if_made(DeviceId{device});
-    return made == nullptr ? 0 : made->held_budget().count();
+    return made == nullptr ? 0 : made->job_budget().count();
   });
   module.def("slice_bytes", [](int device) {
     const DeviceRuntime* const made = Runtime::instance().devices().if_made(DeviceId{device});
-    return slice_bytes(made == nullptr ? Bytes{} : made->held_budget()).count();
+    return slice_bytes(made == nullptr ? Bytes{} : made->job_budget()).count();
   });
   module.def("offload_model_state", [] {
     const py::gil_scoped_release without_lock;

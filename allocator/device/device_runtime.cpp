@@ -128,9 +128,9 @@ Status DeviceRuntime::hold_budget(const Budget& budget) {
   }
   HeapLimits limits = heap_->limits();
   const Bytes most = budget_bytes(budget);
-  const Bytes held = most >= limits.smallest_budget() ? most : Bytes{};
-  limits.hold_budget(held);
-  held_budget_ = held.count();
+  const Bytes bytes = most >= limits.smallest_budget() ? most : Bytes{};
+  limits.hold_budget(bytes);
+  job_budget_ = bytes.count();
   return {};
 }
 

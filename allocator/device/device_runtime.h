@@ -202,10 +202,10 @@ class DeviceRuntime {
 
   /// Offloads what exceeds the held budget, after allocations for which there was no room.
   /// Stream: blocks the host if anything does.
-  void return_to_held_budget();
+  void return_to_job_budget();
 
   /// In bytes; zero if there is none.
-  [[nodiscard]] Bytes held_budget() const { return Bytes{held_budget_}; }
+  [[nodiscard]] Bytes job_budget() const { return Bytes{job_budget_}; }
 
   /// Memory that this process exports to others, and imports from them.
   Exports& exports() { return *exports_; }
@@ -236,7 +236,7 @@ class DeviceRuntime {
   std::atomic<std::uint64_t> total_{0};
   std::atomic<std::uint64_t> available_{0};
   std::atomic<std::uint64_t> reclaimed_{0};
-  std::atomic<std::uint64_t> held_budget_{0};
+  std::atomic<std::uint64_t> job_budget_{0};
   std::atomic<bool> pressed_{false};
   AllocationCurve curve_;
   StepPeaks step_peaks_;

@@ -153,8 +153,8 @@ Result<std::vector<TagId>> DeviceRuntime::evict_for(Bytes size) {
   return tags;
 }
 
-void DeviceRuntime::return_to_held_budget() {
-  const Bytes budget = held_budget();
+void DeviceRuntime::return_to_job_budget() {
+  const Bytes budget = job_budget();
   const Bytes reserved = heap_->view().reserved();
   if (budget.zero() || reserved <= budget) return;
   static_cast<void>(heap_->trim_sync());

@@ -162,10 +162,10 @@ struct HeapState {
   driver::Timelines timelines;
   AddressSpace addresses;  // set up by open(), then guarded by `mutex`
   Access access SPILLWAY_GUARDED_BY(mutex);
-  Regions regions;                          // extended under `mutex`
-  std::atomic<bool> replays;                // steps may be recorded and replayed
-  std::atomic<bool> target_was_set{false};  // during the running step
-  Bytes held_budget SPILLWAY_GUARDED_BY(mutex);  // HeapLimits::hold_budget
+  Regions regions;                              // extended under `mutex`
+  std::atomic<bool> replays;                    // steps may be recorded and replayed
+  std::atomic<bool> target_was_set{false};      // during the running step
+  Bytes job_budget SPILLWAY_GUARDED_BY(mutex);  // HeapLimits::hold_budget
   std::atomic<bool> optimizer_phase_adds_persistent{
       true};                                      // optimizer phases add persistent blocks
   std::atomic<std::uint64_t> stranded{0};         // bytes (stranded_at_target)

@@ -83,7 +83,7 @@ void HeapState::end_step() {
     const bool has_target = target_was_set.exchange(false, std::memory_order_relaxed);
     if (!has_target) {
       accounting.set_target({});
-      accounting.set_budget(held_budget);
+      accounting.set_budget(job_budget);
     }
     if (!has_target && !options.replay) return rest();
     if (!follow_plan()) return;

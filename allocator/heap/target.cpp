@@ -43,7 +43,7 @@ void HeapLimits::set_budget(Bytes budget) {
 void HeapLimits::hold_budget(Bytes budget) {
   {
     const Lock lock(state_->mutex);
-    state_->held_budget = budget;
+    state_->job_budget = budget;
   }
   set_budget(budget);
 }

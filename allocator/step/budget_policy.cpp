@@ -26,7 +26,7 @@ BudgetPolicy::OnDevice& BudgetPolicy::on_device(DeviceRuntime& device) {
   const auto found = devices_.find(id);
   if (found != devices_.end()) return found->second;
   OnDevice made{&device, BudgetChooser(device.budget_bytes(budget_), budget_.slowdown)};
-  if (!device.held_budget().zero() && budget_.slowdown == 0) made.chooser.keep_unplanned();
+  if (!device.job_budget().zero() && budget_.slowdown == 0) made.chooser.keep_unplanned();
   return devices_.emplace(id, std::move(made)).first->second;
 }
 

@@ -49,7 +49,7 @@ def manage_parameter(parameter: torch.Tensor) -> None:
     if _in_process_group() or _is_uninitialized(parameter):
         return
     state = glue()
-    state.manage(parameter, state.ModelClass.PARAMETER, None, 0)
+    state.manage(parameter, "parameters", None, 0)
     if parameter.grad is not None:
         _manage_gradient(parameter)
     if parameter.requires_grad and parameter.is_leaf and not _has_hook(parameter):
@@ -67,7 +67,7 @@ def manage_states(optimizer: torch.optim.Optimizer, parameters: list[torch.Tenso
         manage_parameter(parameter)
         states = optimizer.state.get(parameter)
         for slot, each in enumerate(_tensors(states), _FIRST_STATE):
-            state.manage(each, state.ModelClass.OPTIMIZER_STATE, parameter, slot)
+            state.manage(each, "optimizer_states", parameter, slot)
         if parameter.grad is not None:  # a step creates all states
             seen.add(id(parameter))
 
@@ -94,13 +94,11 @@ def _tensors(states: Any) -> Iterator[Any]:
 
 def _manage_loaded(tensor: torch.Tensor) -> None:
     if not _in_process_group():
-        state = glue()
-        state.manage(tensor, state.ModelClass.PARAMETER, None, 0)
+        glue().manage(tensor, "parameters", None, 0)
 
 
 def _manage_gradient(parameter: torch.Tensor) -> None:
-    state = glue()
-    state.manage(parameter.grad, state.ModelClass.GRADIENT, parameter, _GRADIENT)
+    glue().manage(parameter.grad, "gradients", parameter, _GRADIENT)
 
 
 def _has_hook(parameter: Any) -> bool:
@@ -145,8 +143,7 @@ def _parameter_registered(_module: Any, _name: str, parameter: Any) -> None:
 
 def _buffer_registered(_module: Any, _name: str, buffer: Any) -> None:
     if buffer is not None and buffer.is_cuda and not _in_process_group() and not _is_uninitialized(buffer):
-        state = glue()
-        state.manage(buffer, state.ModelClass.BUFFER, None, 0)
+        glue().manage(buffer, "buffers", None, 0)
 
 
 def _manage_what_modules_move(module: Any) -> None:

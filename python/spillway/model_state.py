@@ -26,7 +26,7 @@ def report_model_state(optimizer: torch.optim.Optimizer) -> None:
         return
     _reports[optimizer] = _reports.get(optimizer, 0) + 1
     for device, size in model_state_bytes(optimizer).items():
-        if not glue().held_budget(device):  # otherwise it leaves the GPU where the budget has no room
+        if not glue().job_budget(device):  # otherwise it leaves the GPU where the budget has no room
             glue().model_state(device, size)
 
 

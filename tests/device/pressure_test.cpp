@@ -107,7 +107,7 @@ TEST_F(PressureTest, AHeldBudgetOutlivesTheStep) {
   Budget budget;
   budget.bytes = 64_MiB;
   ASSERT_TRUE(device_->hold_budget(budget).ok());
-  EXPECT_EQ(device_->held_budget(), 64_MiB);
+  EXPECT_EQ(device_->job_budget(), 64_MiB);
 
   device_->heap().limits().set_budget(8_MiB);
   device_->heap().placement().end_step();
@@ -126,7 +126,7 @@ TEST_F(PressureTest, ABudgetThatWasExceededIsReturnedTo) {
   }
   ASSERT_GT(reserved(), 32_MiB);
 
-  device_->return_to_held_budget();
+  device_->return_to_job_budget();
   EXPECT_LE(reserved(), 32_MiB);
 }
 

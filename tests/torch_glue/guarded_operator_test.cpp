@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the guard knows of operators, for all that PyTorch registers.
+// What the guard reads from operators, for all that PyTorch registers.
 #include "torch_glue/model_state/guarded_operator.h"
 
 #include "tests/torch_glue/emulated_operators.h"

@@ -143,7 +143,7 @@ void begin_budget_step(DeviceRuntime& device,
   if (serves_torch()) {
     // First, so that memory reserved between steps, as in an evaluation, is released before the
     // target's peak is tracked.
-    device.return_to_held_budget();
+    device.return_to_job_budget();
     const Bytes most = device.budget_bytes(*region.budget);
     HeapLimits limits = device.heap().limits();
     limits.set_budget(most >= limits.smallest_budget() ? most : Bytes{});
