@@ -110,6 +110,8 @@ void define_model_state(py::module_& module) {
       .def(py::init<const std::vector<c10::Storage>&>(), WithoutLock())
       .def("release", &ResidentStorages::release);
   module.def("set_chaos", [](std::uint64_t seed, unsigned one_in) {
+    constexpr Bytes kSlice{32ULL << 10U};  // small models have several
+    set_slice_bytes(one_in != 0 ? kSlice : Bytes{});
     ManagedStorages::instance().set_chaos(seed, one_in);
   });
 }

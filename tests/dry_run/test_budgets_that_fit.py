@@ -63,8 +63,9 @@ def test_what_cannot_be_served_is_an_error_or_a_warning_with_step_and_shape(seed
     late, steps = 7, 8
     peaks = reserved(job(seed, "--ratio", "1", lengths="late"))
     budget = (peaks[0] + peaks[late - 1]) // 2
-    failed = job(seed, "--budget", str(budget), lengths="late")
-    warned = job(seed, "--budget", str(budget), "--over-budget", "warn", lengths="late")
+    options = ("--budget", str(budget), "--keep-model-state")  # otherwise that makes room
+    failed = job(seed, *options, lengths="late")
+    warned = job(seed, *options, "--over-budget", "warn", lengths="late")
 
     # A warning only where the next step of that shape follows a plan for the budget.
     assert failed.returncode == 1 or "RuntimeWarning: budget " in failed.stderr

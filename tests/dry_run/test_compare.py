@@ -18,7 +18,7 @@ WAYS = ("plain", "checkpoint", "recompute", "ratio=1", "budget=1500MiB")
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str, str]:
-    return asked(tmp_path_factory.mktemp("compared"), "--compare", ",".join(WAYS))
+    return asked(tmp_path_factory.mktemp("compared"), "--compare", ",".join(WAYS), JOB_STEPS="7")
 
 
 def process_of(document: dict[str, Any], way: str) -> dict[str, Any]:
@@ -115,11 +115,11 @@ def test_what_does_not_fit_states_how_much_it_needs(tmp_path: Path) -> None:
 
 
 def test_steps_before_a_plan_has_settled_are_not_compared(tmp_path: Path) -> None:
-    ways = "plain,budget=60GiB"
+    ways = "plain,budget=1500MiB"
     _, _, table = asked(tmp_path, "--compare", ways, JOB_STEPS="3")
     line = next(line.split() for line in table.splitlines() if line.startswith("budget"))
     assert line.count("–") == 4  # step, relative, and what is copied
-    assert "budget=60GiB: its step is unknown: the budget's first steps are recorded" in table
+    assert "budget=1500MiB: its step is unknown: the budget's first steps are recorded" in table
 
 
 def test_with_a_number_of_steps_a_budget_settles_first(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from spillway.report.plans import plans_of
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("plans") / "out"
-    result = run_job(folder, "--budget", "50%")
+    result = run_job(folder, "--budget", "50%", "--keep-model-state")
     assert result.returncode == 0, result.stderr
     return folder
 

@@ -3,11 +3,11 @@
 
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/model_state/guard.h"
-#include "torch_glue/model_state/managed_storages.h"
 
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -18,8 +18,7 @@ namespace {
 /// A larger slice does not make kernels faster.
 constexpr Bytes kMostSlice{1ULL << 30U};
 constexpr Bytes kLeastSlice{1ULL << 20U};
-/// Small models have several of these.
-constexpr Bytes kChaoticSlice{32ULL << 10U};
+std::atomic<std::uint64_t> fixed_slice{0};
 /// A slice has room for its temporaries too, and its parts come and go one after the other.
 constexpr std::uint64_t kSlicesPerBudget = 8;
 
@@ -130,8 +129,12 @@ class SlicedCall {
 
 }  // namespace
 
+void set_slice_bytes(Bytes size) {
+  fixed_slice = size.count();
+}
+
 Bytes slice_bytes(Bytes budget) {
-  if (ManagedStorages::instance().chaotic()) return kChaoticSlice;
+  if (const Bytes fixed{fixed_slice}; !fixed.zero()) return fixed;
   if (budget.zero()) return kMostSlice;
   return std::clamp(Bytes{budget.count() / kSlicesPerBudget}, kLeastSlice, kMostSlice);
 }

@@ -17,4 +17,7 @@ bool run_in_slices(const GuardedOperator& known,
 /// Bytes of a slice on a device with that budget, if it has several elements.
 Bytes slice_bytes(Bytes budget);
 
+/// Makes that the size of all slices; zero ends it. For tests.
+void set_slice_bytes(Bytes size);
+
 }  // namespace spillway

@@ -59,6 +59,18 @@ std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole, const RegionOptions& 
 
 }  // namespace
 
+namespace {
+
+/// Whether a step on the tensor's device may have room for everything
+/// (BudgetChooser::keep_unplanned).
+bool has_job_budget(const at::Tensor& tensor) {
+  const DeviceRuntime* const device =
+      Runtime::instance().devices().if_made(DeviceId{tensor.device().index()});
+  return device != nullptr && !device->job_budget().zero();
+}
+
+}  // namespace
+
 std::shared_ptr<RecomputedStorage> RecomputedStorage::of(const at::Tensor& tensor,
                                                          const RegionOptions& region,
                                                          driver::Stream stream,
@@ -78,8 +90,8 @@ std::shared_ptr<RecomputedStorage> RecomputedStorage::of(const at::Tensor& tenso
   if (recipe == nullptr) return nullptr;
   chain = recipe->chain() + 1;
   Site site{region.tag};
-  // The tensor that is saved instead exists already.
-  if (region.budget && !recipe->save_substitute()) {
+  // Where the tensor that is saved instead exists already, it always pays, unless all has room.
+  if (region.budget && (!recipe->save_substitute() || has_job_budget(whole))) {
     decided = decide_recomputable(whole, region, stream);
     if (!decided || !decided->recompute) return nullptr;
     site = decided->site;
