@@ -36,7 +36,8 @@ def seeds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     "dry/report" the log and the answer of a dry run."""
     folder = tmp_path_factory.mktemp("seeds")
     clock = ("--clock", "virtual", "--link-h2d", "1GiB", "--link-d2h", "1GiB")
-    _run("emulate", folder, *clock, "--budget", "50%", "--keep-model-state", "--operators", "--plans", str(folder / "plans"))
+    budget = ("--budget", "50%", "--keep-model-state")  # with model state on the GPU it needs a plan
+    _run("emulate", folder, *clock, *budget, "--operators", "--plans", str(folder / "plans"))
     (folder / "dry").mkdir()
     _run("dry-run", folder / "dry", "--ratio", "0.5")
     return folder

@@ -80,7 +80,7 @@ def measured_steps(moments: Sequence[Moment]) -> range:
         return range(0)
     plans = [moment.plans for moment in moments[1:]]
     if any(plans):
-        return settled_steps(moments) or _last_alike(plans)
+        return settled_steps(moments) or _but_first(_last_alike(plans))
     later = range(min(1, count - 1), count)
     kept = [(step in later, moments[step + 1].keeps) for step in range(count)]
     return _last_alike(kept) or later
@@ -88,8 +88,12 @@ def measured_steps(moments: Sequence[Moment]) -> range:
 
 def settled_steps(moments: Sequence[Moment]) -> range:
     """The last two or more steps in a row that follow one plan of a budget and are not timed for it. Those
-    before are recorded, with everything offloaded or recomputed. Empty where there are no such steps."""
-    return _last_alike([(moment.plans, moment.timed) for moment in moments[1:]])
+    before are kept or recorded. Without the first step. Empty where there are no such steps."""
+    return _but_first(_last_alike([(moment.plans, moment.timed) for moment in moments[1:]]))
+
+
+def _but_first(steps: range) -> range:
+    return range(max(steps.start, 1), steps.stop) if len(steps) > 1 else steps
 
 
 def _last_alike(steps: Sequence[Any]) -> range:
