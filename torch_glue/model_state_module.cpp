@@ -82,9 +82,11 @@ void define_model_state(py::module_& module) {
                    tensor, class_named(of), owner.value_or(at::Tensor()), slot));
              });
   module.def("managed_step_ended", [] { ManagedStorages::instance().end_step(); });
+  // Within which model state leaves the device; 0 if it does not.
   module.def("job_budget", [](int device) {
     const DeviceRuntime* const made = Runtime::instance().devices().if_made(DeviceId{device});
-    return made == nullptr ? 0 : made->job_budget().count();
+    const bool holds = made != nullptr && !ManagedStorages::instance().keeps_all();
+    return holds ? made->job_budget().count() : 0;
   });
   module.def("slice_bytes", [](int device) {
     const DeviceRuntime* const made = Runtime::instance().devices().if_made(DeviceId{device});
