@@ -203,6 +203,19 @@ EndedStep BudgetChooser::ending(const StepCurve& curve) const {
   return step;
 }
 
+Shape& BudgetChooser::add_shape(const StepCurve& curve) {
+  if (known_first_) ++mismatches_;
+  if (shapes_.size() >= kMaxShapes) drop_oldest();
+  Shape& shape = shapes_.emplace_back(next_id_++, sizes_, recomputable_);
+  if (fully_offloaded_) {
+    shape.record(curve);
+    recorded_last_ = &shape;
+  } else if (keeps_unplanned_ && !known_first_) {
+    shape.kept(memory_.pressed || exceeds(curve.peak()));
+  }
+  return shape;
+}
+
 std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bool optimized) {
   if (sizes_.empty() || curve.allocated.empty()) {
     note_followed(nullptr);
@@ -219,15 +232,7 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   } else {
     followed_last_ = nullptr;
     note_followed(nullptr);
-    if (known_first_) ++mismatches_;
-    if (shapes_.size() >= kMaxShapes) drop_oldest();
-    shape = &shapes_.emplace_back(next_id_++, sizes_, recomputable_);
-    if (fully_offloaded_) {
-      shape->record(curve);
-      recorded_last_ = shape;
-    } else if (keeps_unplanned_ && !known_first_) {
-      shape->kept(memory_.pressed || exceeds(curve.peak()));
-    }
+    shape = &add_shape(curve);
   }
   shape->last_used = ++steps_;
   if (followed_last_ != nullptr) {

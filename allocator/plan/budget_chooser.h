@@ -185,6 +185,8 @@ class BudgetChooser {
   void narrow(Bytes size, Bytes allocated, bool recomputable);
   void note_followed(const Shape* shape);
   void drop_oldest();
+  /// The shape of a step that had none of the known ones.
+  Shape& add_shape(const StepCurve& curve);
   /// The known shape that this step matches if it ends now; null if none.
   [[nodiscard]] Shape* ended() const;
   [[nodiscard]] Bytes least_of(const StepCurve& curve) const;
