@@ -3,14 +3,9 @@
 
 import torch
 from cases import case, main
+from small_models import STEPS, adamw, inputs, minimize
 from torch import nn
 from torch.func import functional_call, grad, grad_and_value, jacrev, jvp, stack_module_state, vmap
-
-STEPS = 3
-
-
-def inputs(*shape):
-    return torch.randn(*shape).cuda()
 
 
 def net():
@@ -20,16 +15,13 @@ def net():
 @case
 def functional_calls():
     model = net()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    losses = []
-    for _ in range(STEPS):
+    optimizer = adamw(model)
+
+    def loss_of(_):
         scaled = {name: each * 1.5 for name, each in model.named_parameters()}
-        loss = functional_call(model, scaled, (inputs(4, 24),)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, model, optimizer
+        return functional_call(model, scaled, (inputs(4, 24),)).square().mean()
+
+    return minimize(loss_of, optimizer), model, optimizer
 
 
 @case
@@ -92,38 +84,32 @@ def forward_mode():
 @case
 def double_backward():
     model = net()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    losses = []
-    for _ in range(STEPS):
+    optimizer = adamw(model)
+
+    def loss_of(_):
         x = inputs(4, 24).requires_grad_()
         out = model(x).square().mean()
         (slope,) = torch.autograd.grad(out, x, create_graph=True)
-        loss = out + (slope.norm() - 1).square()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, model, optimizer
+        return out + (slope.norm() - 1).square()
+
+    return minimize(loss_of, optimizer), model, optimizer
 
 
 @case
 def a_step_of_gradient_descent_differentiated():
     model = net()
     outer = torch.optim.Adam(model.parameters(), lr=0.01)
-    losses = []
-    for _ in range(STEPS):
+
+    def loss_of(_):
         values = dict(model.named_parameters())
         inner = functional_call(model, values, (inputs(4, 24),)).square().mean()
         slopes = torch.autograd.grad(inner, list(values.values()), create_graph=True)
         stepped = {
             name: each - 0.1 * slope for (name, each), slope in zip(values.items(), slopes, strict=True)
         }
-        loss = functional_call(model, stepped, (inputs(4, 24),)).square().mean()
-        outer.zero_grad()
-        loss.backward()
-        outer.step()
-        losses.append(loss.item())
-    return losses, model, outer
+        return functional_call(model, stepped, (inputs(4, 24),)).square().mean()
+
+    return minimize(loss_of, outer), model, outer
 
 
 @case
@@ -154,15 +140,12 @@ class Scaled(torch.autograd.Function):
 @case
 def an_autograd_function():
     model = net()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    losses = []
-    for _ in range(STEPS):
-        loss = Scaled.apply(Scaled.apply(inputs(4, 24), model[0].weight), model[2].weight).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, model, optimizer
+    optimizer = adamw(model)
+
+    def loss_of(_):
+        return Scaled.apply(Scaled.apply(inputs(4, 24), model[0].weight), model[2].weight).square().mean()
+
+    return minimize(loss_of, optimizer), model, optimizer
 
 
 @case
@@ -180,14 +163,7 @@ def a_jit_script():
     torch._C._jit_set_texpr_fuser_enabled(False)  # the emulated GPU compiles no kernels
     model = torch.jit.script(net())
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    losses = []
-    for _ in range(STEPS):
-        loss = model(inputs(4, 24)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, model
+    return minimize(lambda _: model(inputs(4, 24)).square().mean(), optimizer), model
 
 
 main()

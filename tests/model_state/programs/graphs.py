@@ -3,13 +3,10 @@
 
 import torch
 from cases import case, main, managed_stats
+from small_models import inputs, minimize
 from torch import nn
 
 REPLAYS = 3
-
-
-def inputs(*shape):
-    return torch.randn(*shape).cuda()
 
 
 def net():
@@ -119,14 +116,11 @@ def callables_with_graphs():
     model = net()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     model[0] = torch.cuda.make_graphed_callables(model[0], (inputs(4, 24).requires_grad_(),))
-    losses = []
-    for _ in range(REPLAYS):
-        loss = model(inputs(4, 24).requires_grad_()).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, model, optimizer
+
+    def loss_of(_):
+        return model(inputs(4, 24).requires_grad_()).square().mean()
+
+    return minimize(loss_of, optimizer, REPLAYS), model, optimizer
 
 
 @case

@@ -5,7 +5,7 @@ import copy
 
 import torch
 from cases import case, main
-from small_models import STEPS, Tied, adamw, inputs, mlp, train
+from small_models import STEPS, Tied, adamw, inputs, minimize, mlp, train
 from torch import nn
 from torch.nn import functional
 
@@ -159,16 +159,13 @@ def convolutions_with_channels_last():
 def autocast_with_cached_casts():
     model = Tied().cuda()
     optimizer = adamw(model)
-    losses = []
-    for _ in range(STEPS):
+
+    def loss_of(_):
         with torch.autocast("cuda", torch.bfloat16):
             tokens = torch.randint(0, 32, (4, 6)).cuda()
-            loss = model(tokens).square().mean() + model(tokens.flip(0)).abs().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses, model, optimizer
+            return model(tokens).square().mean() + model(tokens.flip(0)).abs().mean()
+
+    return minimize(loss_of, optimizer), model, optimizer
 
 
 @case

@@ -183,22 +183,22 @@ def graphs_that_outlive_the_step():
     return [each.item() for each in kept], job.result()
 
 
-@case
-def compiled_by_the_eager_backend():
+def compiled_by(backend):
     job = Job()
-    job.model = torch.compile(job.model, backend="eager")
+    job.model = torch.compile(job.model, backend=backend)
     for _ in range(STEPS):
         job.step()
     return job.losses, job.model._orig_mod, job.optimizer
+
+
+@case
+def compiled_by_the_eager_backend():
+    return compiled_by("eager")
 
 
 @case
 def compiled_by_aot_eager():
-    job = Job()
-    job.model = torch.compile(job.model, backend="aot_eager")
-    for _ in range(STEPS):
-        job.step()
-    return job.losses, job.model._orig_mod, job.optimizer
+    return compiled_by("aot_eager")
 
 
 @case

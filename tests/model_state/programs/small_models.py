@@ -20,17 +20,25 @@ def adamw(model, **options):
     return torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], lr=0.01, **options)
 
 
-def train(model, batch, optimizer=None, steps=STEPS, each=lambda step: None):
-    optimizer = optimizer or adamw(model)
+def minimize(loss_of, optimizer, steps=STEPS):
+    """The losses of these steps. `loss_of(step)` computes each of them."""
     losses = []
     for step in range(steps):
-        each(step)
-        loss = model(batch()).float().square().mean()
+        loss = loss_of(step)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return losses, model, optimizer
+    return losses
+
+
+def train(model, batch, optimizer=None, steps=STEPS, each=lambda step: None):
+    def loss_of(step):
+        each(step)
+        return model(batch()).float().square().mean()
+
+    optimizer = optimizer or adamw(model)
+    return minimize(loss_of, optimizer, steps), model, optimizer
 
 
 class Tied(nn.Module):
