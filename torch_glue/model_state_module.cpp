@@ -102,12 +102,11 @@ void define_model_state(py::module_& module) {
   module.def("keep_resident", &keep_resident, WithoutLock());
   module.def("keep_model_state", [] { ManagedStorages::instance().keep_all(); });
   module.def("is_managed", &is_managed);
-  // Keys that tensors or threads have, as numbers: torch._C.DispatchKey has no names for them.
-  // Operators of higher order have to fall through them.
+  // Keys that tensors or threads have, as numbers. Operators of higher order have to fall through
+  // them.
   module.def("dispatch_keys", [] {
     return std::vector<int>{static_cast<int>(compat::kGuardKey), static_cast<int>(kNotingKey)};
   });
-  module.def("set_guarded", &set_guarded);
   py::class_<ResidentStorages>(module, "ResidentStorages")
       .def(py::init<const std::vector<c10::Storage>&>(), WithoutLock())
       .def("release", &ResidentStorages::release);

@@ -120,16 +120,19 @@ Bytes DeviceRuntime::limit(Limit which) const {
   return limits_.at(static_cast<std::size_t>(which));
 }
 
+Bytes DeviceRuntime::heap_budget(const Budget& budget) const {
+  const Bytes most = budget_bytes(budget);
+  return most >= heap_->limits().smallest_budget() ? most : Bytes{};
+}
+
 Status DeviceRuntime::hold_budget(const Budget& budget) {
   if (budget.share > 0 && !has_device_memory()) {
     // The process can use the free memory plus its own reserved memory.
     SPILLWAY_ASSIGN_OR_RETURN(const driver::MemoryInfo memory, driver::memory_info(device_));
     set_device_memory({memory.free + heap_->view().reserved(), memory.total});
   }
-  HeapLimits limits = heap_->limits();
-  const Bytes most = budget_bytes(budget);
-  const Bytes bytes = most >= limits.smallest_budget() ? most : Bytes{};
-  limits.hold_budget(bytes);
+  const Bytes bytes = heap_budget(budget);
+  heap_->limits().hold_budget(bytes);
   job_budget_ = bytes.count();
   return {};
 }

@@ -196,6 +196,9 @@ class DeviceRuntime {
     return budget.on(Bytes{total_}, Bytes{available_});
   }
 
+  /// Likewise, for HeapLimits::set_budget: zero if it is below HeapLimits::smallest_budget().
+  [[nodiscard]] Bytes heap_budget(const Budget& budget) const;
+
   /// Caps the heap's reserved bytes by the budget, for the whole process (HeapLimits::hold_budget).
   /// Errors: kDriver, if it is a share of the device's memory.
   Status hold_budget(const Budget& budget);

@@ -6,10 +6,9 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-__all__ = ["pass_through"]
+from spillway._load import glue
 
-# Those of model_state/guard.h and saved_tensors/operand_notes.h.
-_KEYS = ("Fake", "TESTING_ONLY_GenericMode")
+__all__ = ["pass_through"]
 
 
 @functools.cache
@@ -19,8 +18,8 @@ def pass_through() -> None:
     import torch
     from torch import _ops
 
-    parse: Any = torch._C._dispatch_key_parse
-    for key in map(parse, _KEYS):
+    key_of: Any = torch._C.DispatchKey
+    for key in map(key_of, glue().dispatch_keys()):
         _ops._HIGHER_ORDER_OP_DEFAULT_FALLTHROUGH_DISPATCH_KEYS.append(key)
         for operator in _ops._higher_order_ops.values():
             operator.fallthrough(key)

@@ -63,6 +63,7 @@ class ManagedStorage::Block {
 };
 
 ManagedStorage::ManagedStorage(const c10::Storage& storage,
+                               const HeapBlockInfo& block,
                                ModelClass of,
                                AccessOrder::Id id,
                                Place place)
@@ -71,15 +72,16 @@ ManagedStorage::ManagedStorage(const c10::Storage& storage,
       class_(of),
       id_(id),
       place_(place),
-      tag_(place.device.heap().find(driver::DevicePtr(storage.data())).tag),
-      home_(place.device.heap().find(driver::DevicePtr(storage.data())).stream),
+      tag_(block.tag),
+      home_(block.stream),
       block_(storage.unsafeGetStorageImpl()->mutable_data()) {}
 
 std::shared_ptr<ManagedStorage> ManagedStorage::manage(const c10::Storage& storage,
                                                        ModelClass of,
                                                        AccessOrder::Id id,
                                                        Place place) {
-  const Owner made(new ManagedStorage(storage, of, id, place));
+  const HeapBlockInfo block = place.device.heap().find(driver::DevicePtr(storage.data()));
+  const Owner made(new ManagedStorage(storage, block, of, id, place));
   {
     // It may have been filled on a stream other than that of its block.
     const LightLock lock(made->mutex_);

@@ -121,7 +121,11 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
 
  private:
   class Block;
-  ManagedStorage(const c10::Storage& storage, ModelClass of, AccessOrder::Id id, Place place);
+  ManagedStorage(const c10::Storage& storage,
+                 const HeapBlockInfo& block,
+                 ModelClass of,
+                 AccessOrder::Id id,
+                 Place place);
 
   static void end(void* context);
   void prepare(c10::StorageImpl& storage, c10::cuda::CUDAStream stream);

@@ -118,10 +118,10 @@ Unmanaged ManagedStorages::manage(const at::Tensor& tensor,
   if (storage.nbytes() < min_bytes_.count() || storage.nbytes() == 0) return Unmanaged::kTiny;
   DeviceRuntime* const device =
       Runtime::instance().devices().if_made(DeviceId{tensor.device().index()});
-  const driver::DevicePtr at(compat::data_ptr_of(*storage.unsafeGetStorageImpl()).get());
+  const c10::DataPtr& memory = compat::data_ptr_of(*storage.unsafeGetStorageImpl());
+  const driver::DevicePtr at(memory.get());
   if (device == nullptr || !device->heap().owns(at)) return Unmanaged::kOtherMemory;
   // Memory of other owners (from_blob) stays theirs, and that of a lazy copy is shared.
-  const c10::DataPtr& memory = compat::data_ptr_of(*storage.unsafeGetStorageImpl());
   if (memory.get_deleter() != SpillwayAllocator::instance().raw_deleter() ||
       memory.get_context() != memory.get())
     return Unmanaged::kOtherMemory;

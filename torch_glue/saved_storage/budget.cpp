@@ -144,9 +144,7 @@ void begin_budget_step(DeviceRuntime& device,
     // First, so that memory reserved between steps, as in an evaluation, is released before the
     // target's peak is tracked.
     device.return_to_job_budget();
-    const Bytes most = device.budget_bytes(*region.budget);
-    HeapLimits limits = device.heap().limits();
-    limits.set_budget(most >= limits.smallest_budget() ? most : Bytes{});
+    device.heap().limits().set_budget(device.heap_budget(*region.budget));
     device.heap().placement().set_target(target_for(device, region));
     device.take_reclaimed();
     device.take_pressed();

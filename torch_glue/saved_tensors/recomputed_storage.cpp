@@ -57,12 +57,7 @@ std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole, const RegionOptions& 
   return Recipe::of(*node, output, region);
 }
 
-}  // namespace
-
-namespace {
-
-/// Whether a step on the tensor's device may have room for everything
-/// (BudgetChooser::keep_unplanned).
+/// Whether steps on the tensor's device may keep everything (BudgetChooser::keep_unplanned).
 bool has_job_budget(const at::Tensor& tensor) {
   const DeviceRuntime* const device =
       Runtime::instance().devices().if_made(DeviceId{tensor.device().index()});
