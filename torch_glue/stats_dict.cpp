@@ -107,6 +107,7 @@ py::dict model_state_dict() {
   return py::dict("classes"_a = classes,
                   "copied_bytes"_a = stats.copied_out.count(),
                   "fetched_bytes"_a = stats.fetched.count(),
+                  "prefetched_bytes"_a = stats.prefetched.count(),
                   "dropped_bytes"_a = stats.dropped.count(),
                   "kept_storages"_a = stats.kept);
 }

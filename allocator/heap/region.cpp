@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/heap/region.h"
 
+#include "allocator/heap/deferred_waits.h"
 #include "allocator/heap/region_hits.h"
 
 #include <algorithm>
@@ -148,7 +149,16 @@ std::optional<Region::Growth> Region::cheapest_growth(Bytes size) const {
 }
 
 Result<Block*> Region::take(Block* block, Bytes size, Bytes requested, TagId tag) {
-  if (!seen_to_pass(block)) SPILLWAY_RETURN_IF_ERROR(settle(block));
+  if (!seen_to_pass(block)) {
+    if (DeferredWaits::defer(block->ties->fences)) {
+      unlist(block);
+      if (block->size > size) list(split(block, size));
+      block->ties.reset();
+      hand_out(block, requested, tag);
+      return block;
+    }
+    SPILLWAY_RETURN_IF_ERROR(settle(block));
+  }
   return take_settled(block, size, requested, tag);
 }
 

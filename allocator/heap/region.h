@@ -134,8 +134,8 @@ class alignas(64) Region {
   }
 
   /// Allocates the first `size` bytes of a free block.
-  /// Stream: the heap region's stream waits for the block's fences.
-  /// Errors: kDriver, kNotReady (Timeline::wait); the block is then unchanged.
+  /// Stream: the heap region's stream waits for the block's fences, unless DeferredWaits takes
+  /// them. Errors: kDriver, kNotReady (Timeline::wait); the block is then unchanged.
   Result<Block*> take(Block* block, Bytes size, Bytes requested, TagId tag)
       SPILLWAY_REQUIRES(mutex);
 

@@ -74,6 +74,7 @@ class ModelStateStats(TypedDict):
     classes: dict[Literal["parameters", "buffers", "gradients", "optimizer_states"], ModelClassStats]
     copied_bytes: int
     fetched_bytes: int
+    prefetched_bytes: int
     dropped_bytes: int
     kept_storages: int
 
@@ -240,8 +241,8 @@ def stats() -> Stats:
         what a job's budget may offload beside activations: ``classes`` (``parameters``, ``buffers``,
         ``gradients``, ``optimizer_states``), each with ``storages``, ``resident_bytes`` and
         ``offloaded_bytes`` now; since the beginning: ``copied_bytes`` (copied to the host),
-        ``fetched_bytes`` (copied back), ``dropped_bytes`` (offloaded without a copy, because the host copy
-        was still right); ``kept_storages``: those that stay on the GPU because their addresses are in use.
+        ``fetched_bytes`` (copied back), of these ``prefetched_bytes`` (before their use),
+        ``dropped_bytes`` (offloaded without a copy, because the host copy was still right); ``kept_storages``: those that stay on the GPU because their addresses are in use.
     ``tags``
         by tag ("" for regions without one): ``ratio`` (float), ``plan_mismatches`` (steps that deviated from
         their plan), and two steps, ``running`` and ``last``, each with ``step``, ``offloadable_bytes`` (saved

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "allocator/heap/deferred_waits.h"
 #include "emulator/emulator.h"
 #include "tests/heap/heap_fixture.h"
 
@@ -36,6 +37,25 @@ TEST_F(HeapFencesTest, AFencedBlockIsHandedOutAgainWithAStreamWaitAndNoHostWait)
   EXPECT_EQ(heap_->stats().fence_waits, 1U);
   EXPECT_EQ(heap_->stats().pending, 0_B);
   EXPECT_EQ(driver::counters().host_syncs, host_syncs);
+}
+
+TEST_F(HeapFencesTest, DeferredWaitsGetTheFencesOfABlockInsteadOfItsStream) {
+  const auto block = allocate(4_MiB);
+  const driver::Fence fence = stuck_fence();
+  heap_->add_fence(block, fence);
+  free(block);
+  {
+    const DeferredWaits waits;
+    EXPECT_EQ(allocate(2_MiB), block);
+    EXPECT_EQ(waits.fences(), driver::FenceSet{fence});
+    EXPECT_EQ(heap_->stats().fence_waits, 0U);
+  }
+  // The rest of the block keeps the fence, and streams wait again.
+  EXPECT_EQ(heap_->stats().pending, 2_MiB);
+  EXPECT_EQ(allocate(2_MiB), block + 2_MiB);
+  EXPECT_EQ(heap_->stats().fence_waits, 1U);
+  EXPECT_EQ(heap_->stats().pending, 0_B);
+  EXPECT_EQ(heap_->view().check(), "");
 }
 
 TEST_F(HeapFencesTest, AFenceThatHasPassedCostsNoWait) {

@@ -210,6 +210,23 @@ TEST(OffloadQueueTest, ARefusedStorageIsInTheQueueAgainAfterARetryOrAUse) {
   EXPECT_EQ(queue.take(), first);
 }
 
+TEST(OffloadQueueTest, ItTakesOnlyWhatIsUsedAfterThatUse) {
+  OffloadQueue queue;
+  const auto first = queue.add(1);
+  const auto second = queue.add(2);
+  queue.end_step();
+  const std::uint64_t now = queue.order().now();
+  EXPECT_EQ(queue.order().at(now), 1U);
+  EXPECT_EQ(queue.order().at(now + 1), 2U);
+  EXPECT_EQ(queue.order().end(), now + 2);
+  queue.use(first);  // from here it is used after the second one
+  EXPECT_EQ(queue.next_use(first), now + 2);
+  EXPECT_EQ(queue.take(now + 2), std::nullopt);
+  EXPECT_EQ(queue.take(now + 1), first);
+  EXPECT_EQ(queue.take(now + 1), std::nullopt);
+  EXPECT_EQ(queue.take(now), second);
+}
+
 TEST(OffloadQueueTest, AStorageThatWasRemovedIsNeitherTakenNorPutBack) {
   OffloadQueue queue;
   const auto first = queue.add(1);

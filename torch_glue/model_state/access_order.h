@@ -37,6 +37,23 @@ class AccessOrder {
   /// until `id` is used, or take_changed() returns it. Zero without a recorded step.
   [[nodiscard]] std::uint64_t next_use(Id id) const;
 
+  /// Uses since the order was created that followed a recorded step: the number of the next one.
+  [[nodiscard]] std::uint64_t now() const { return passed_; }
+
+  /// The predicted use of that number. Requires: known(), now() <= use < now() + length().
+  [[nodiscard]] Id at(std::uint64_t use) const {
+    return last_[(place_ + (use - passed_)) % last_.size()];
+  }
+
+  /// The place of the next use in the recorded step.
+  [[nodiscard]] std::size_t place() const { return place_; }
+
+  /// Uses of a recorded step.
+  [[nodiscard]] std::size_t length() const { return last_.size(); }
+
+  /// The number of the use that would be the first one of the next step.
+  [[nodiscard]] std::uint64_t end() const { return passed_ + (last_.size() - place_); }
+
   /// Moves the identities that were passed over without a use since the last call to `changed`.
   /// Returns false if all may have changed.
   bool take_changed(std::vector<Id>& changed);

@@ -3,6 +3,7 @@
 
 #include "torch_glue/base/compat.h"
 #include "torch_glue/base/streams.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
 #include "torch_glue/model_state/guarded_operator.h"
 #include "torch_glue/model_state/list_slices.h"
 #include "torch_glue/model_state/managed_storages.h"
@@ -52,6 +53,7 @@ void guard(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* 
   for (const std::size_t i : known.tensors())
     pinned.add((*stack)[first + i], known.writes(i));
   if (known.wraps()) pinned.keep();
+  pinned.copy_ahead();
   run_below_guard(known, op, keys, stack);
   if (known.sets_storage()) guard_alias(stack->back().toTensor());
 }
@@ -83,6 +85,15 @@ void guard_alias(const at::Tensor& tensor) {
 PinnedStorages::~PinnedStorages() {
   for (const auto& storage : pinned_)
     storage->unpin();
+}
+
+void PinnedStorages::copy_ahead() {
+  if (pinned_.empty()) return;
+  DeviceRuntime& device = pinned_.front()->device();
+  const auto stream = current_stream(device.device().id);
+  // A replay would copy again.
+  if (SpillwayAllocator::instance().captures(stream.stream())) return;
+  ManagedStorages::instance().copy_ahead(device, stream);
 }
 
 void PinnedStorages::keep() {

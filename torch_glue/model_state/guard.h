@@ -37,6 +37,9 @@ class PinnedStorages {
   void add(const at::Tensor& tensor, bool writes);
   void add(const c10::IValue& value, bool writes);
 
+  /// Begins the copies of what leaves and of what is used next.
+  void copy_ahead();
+
   /// Keeps them resident after its lifetime too.
   void keep();
 

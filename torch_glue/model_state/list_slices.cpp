@@ -151,6 +151,7 @@ bool run_in_slices(const GuardedOperator& known,
     end = call.end_of(begin);
     PinnedStorages pinned;
     call.push_slice(begin, end, *stack, pinned);
+    pinned.copy_ahead();
     run_below_guard(known, op, keys, stack);
     for (std::size_t i = results.size(); i-- > 0;) {
       for (const at::Tensor& result : torch::jit::pop(*stack).toTensorVector())

@@ -4,6 +4,7 @@
 #include "allocator/base/log.h"
 #include "allocator/device/fork.h"
 #include "allocator/driver/timeline.h"
+#include "allocator/heap/deferred_waits.h"
 #include "allocator/tag/tag.h"
 #include "torch_glue/base/check.h"
 #include "torch_glue/base/compat.h"
@@ -124,8 +125,8 @@ ManagedStorage::~ManagedStorage() {
 void ManagedStorage::pin(c10::StorageImpl& storage, c10::cuda::CUDAStream stream, bool writes) {
   const bool captured = SpillwayAllocator::instance().captures(stream.stream());
   pins_.fetch_add(1);
-  // The home stream has waited for the fetch.
-  const bool ready = on_device_ && home_.load(std::memory_order_relaxed) == stream.stream();
+  const bool ready = on_device_ && awaited_.load(std::memory_order_relaxed) &&
+                     home_.load(std::memory_order_relaxed) == stream.stream();
   if (captured || !ready) {
     try {
       if (captured) {
@@ -154,6 +155,7 @@ void ManagedStorage::prepare_captured(c10::StorageImpl& storage, c10::cuda::CUDA
   fetch(storage, c10::cuda::getStreamFromPool(/*isHighPriority=*/false, stream.device_index()));
   const LightLock lock(mutex_);
   if (arrival_.set()) check(driver::Timeline::wait_sync(arrival_));
+  awaited_ = true;
   if (home_ != stream.stream()) SpillwayAllocator::instance().record_use(block_, stream);
 }
 
@@ -167,17 +169,44 @@ void ManagedStorage::fetch(c10::StorageImpl& storage, c10::cuda::CUDAStream stre
   Block block(size_, stream);
   const LightLock lock(mutex_);
   // Another thread may have fetched it meanwhile. It stays resident: it is pinned.
-  if (!on_device_) fetch_into(block, storage, stream);
+  if (!on_device_) fetch_into(block, storage, stream, CopyPriority::kDemand);
+}
+
+bool ManagedStorage::prefetch(c10::cuda::CUDAStream consumer) {
+  const auto alive = storage_.lock();
+  if (!alive || on_device_) return false;
+  const c10::cuda::CUDAGuard guard(consumer.device_index());
+  const TagScope tag(tag_);
+  const OptionalAllocation optional;
+  const DeferredWaits waits;
+  try {
+    Block block(size_, consumer);
+    const LightLock lock(mutex_);
+    const bool wanted = !on_device_ && has_host_ && ManagedStorage::of(*alive) == this;
+    const driver::Stream in = place_.device.copies().in_stream(CopyPriority::kPrefetch);
+    if (wanted && waits.fences().wait(in).ok()) {
+      fetch_into(block, *alive, consumer, CopyPriority::kPrefetch);
+      ManagedStorages::instance().count_prefetch(size_);
+      return true;
+    }
+    for (const driver::Fence fence : waits.fences())
+      place_.device.heap().add_fence(driver::DevicePtr(block.at()), fence);
+  } catch (const c10::Error& error) {
+    static_cast<void>(error);  // it was only a prefetch
+  }
+  return false;
 }
 
 void ManagedStorage::fetch_into(Block& block,
                                 c10::StorageImpl& storage,
-                                c10::cuda::CUDAStream stream) {
+                                c10::cuda::CUDAStream stream,
+                                CopyPriority priority) {
   const auto fence = place_.device.residency().fetch(
-      host_, driver::DevicePtr(block.at()), stream_of(stream), CopyPriority::kDemand);
+      host_, driver::DevicePtr(block.at()), stream_of(stream), priority);
   check(fence.status());
-  if (const Status waits = driver::Timeline::wait(stream_of(stream), fence.value()); !waits.ok()) {
-    host_.set_offloaded(true);
+  if (priority == CopyPriority::kDemand) {
+    const Status waits = driver::Timeline::wait(stream_of(stream), fence.value());
+    if (!waits.ok()) host_.set_offloaded(true);
     check(waits);
   }
   arrival_ = fence.value();
@@ -185,13 +214,19 @@ void ManagedStorage::fetch_into(Block& block,
   others_.clear();
   changed_ = false;
   home_ = stream.stream();
+  awaited_ = priority == CopyPriority::kDemand;
   set_address(storage, block_);
   on_device_ = true;
   ManagedStorages::instance().count_fetch(size_);
 }
 
 void ManagedStorage::wait_on(c10::cuda::CUDAStream stream) {
-  if (home_ == stream.stream()) return;
+  if (home_ == stream.stream()) {
+    if (awaited_) return;
+    check(driver::Timeline::wait(stream_of(stream), arrival_));
+    awaited_ = true;
+    return;
+  }
   if (std::find(others_.begin(), others_.end(), stream.stream()) != others_.end()) return;
   check(driver::Timeline::wait(stream_of(stream), arrival_));
   check(place_.device.record_use(driver::DevicePtr(block_), stream_of(stream)));
@@ -251,14 +286,31 @@ Bytes ManagedStorage::offload() {
   return size_;
 }
 
-void* ManagedStorage::leave(const c10::intrusive_ptr<c10::StorageImpl>& alive) {
-  if (!may_leave(alive)) return nullptr;
-  on_device_ = false;
-  if (pins_ != 0) {
-    on_device_ = true;
-    return nullptr;
+Bytes ManagedStorage::copy_ahead() {
+  const auto alive = storage_.lock();
+  if (!alive || !mutex_.try_lock()) return {};
+  const std::unique_lock<LightMutex> lock(mutex_, std::adopt_lock);
+  if (is_clean() || !close(alive)) return {};
+  const Status copied = copy_out();
+  if (copied.ok()) {
+    host_.set_offloaded(false);
+    changed_ = false;
+    // Its next use may write to it.
+    arrival_ = host_.written();
+    awaited_ = false;
+    others_.clear();
   }
-  if (const Status left = copy_out(); !left.ok()) {
+  on_device_ = true;
+  return copied.ok() ? size_ : Bytes{};
+}
+
+void* ManagedStorage::leave(const c10::intrusive_ptr<c10::StorageImpl>& alive) {
+  if (!close(alive)) return nullptr;
+  if (is_clean()) {
+    if (ManagedStorages::instance().chaotic() && awaited_) verify();
+    host_.set_offloaded(true);
+    ManagedStorages::instance().count_drop(size_);
+  } else if (const Status left = copy_out(); !left.ok()) {
     on_device_ = true;
     if (log_enabled()) log("a storage of the model stays on the GPU: " + left.message());
     return nullptr;
@@ -267,15 +319,17 @@ void* ManagedStorage::leave(const c10::intrusive_ptr<c10::StorageImpl>& alive) {
   return std::exchange(block_, nullptr);
 }
 
+bool ManagedStorage::close(const c10::intrusive_ptr<c10::StorageImpl>& alive) {
+  if (!may_leave(alive)) return false;
+  on_device_ = false;
+  if (pins_ == 0) return true;
+  on_device_ = true;
+  return false;
+}
+
 Status ManagedStorage::copy_out() {
   if (address_ == driver::DevicePtr()) {
     SPILLWAY_ASSIGN_OR_RETURN(address_, place_.addresses.take(size_));
-  }
-  if (has_host_ && !changed_) {
-    if (ManagedStorages::instance().chaotic()) verify();
-    host_.set_offloaded(true);
-    ManagedStorages::instance().count_drop(size_);
-    return {};
   }
   // Its bytes are of no use, and its memory may be what the new copy needs.
   host_ = Stash();

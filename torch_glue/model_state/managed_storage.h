@@ -83,12 +83,22 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   /// Errors: c10::Error, c10::OutOfMemoryError; then it is not pinned, and nothing has changed.
   void pin(c10::StorageImpl& storage, c10::cuda::CUDAStream stream, bool writes);
 
+  /// Begins to fetch it for work that is submitted to `consumer` later, if it is offloaded and
+  /// there is room. Returns whether it is on its way. Stream: no wait; the first pin() waits.
+  bool prefetch(c10::cuda::CUDAStream consumer);
+
   void unpin() { pins_.fetch_sub(1); }
 
   /// Offloads it, unless it is in use, is not resident, or has to stay. Returns the bytes that are
   /// then free in stream order.
   /// Stream: a copy follows all work submitted so far to the streams that used it; no wait.
   Bytes offload();
+
+  /// Copies it to the host, unless it is in use, has to stay, or has a host copy that is right. It
+  /// stays resident, and then leaves without a copy if it is not written before. Returns the bytes
+  /// that are copied.
+  /// Stream: as offload(); its next use waits for the copy.
+  Bytes copy_ahead();
 
   /// Keeps it resident from now on. Requires: it is pinned.
   void keep() { kept_ = true; }
@@ -104,6 +114,9 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   [[nodiscard]] StorageResidency residency();
 
   [[nodiscard]] bool on_device() const { return on_device_; }
+
+  /// Whether it may have changed since its last copy to the host.
+  [[nodiscard]] bool changed() const { return changed_.load(std::memory_order_relaxed); }
 
   [[nodiscard]] bool pinned() const { return pins_ != 0; }
 
@@ -132,18 +145,28 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   void prepare_captured(c10::StorageImpl& storage, c10::cuda::CUDAStream stream);
   /// Fetches it if it is not resident.
   void fetch(c10::StorageImpl& storage, c10::cuda::CUDAStream stream);
-  /// Fetches it into `block`, which it then owns.
-  void fetch_into(Block& block, c10::StorageImpl& storage, c10::cuda::CUDAStream stream)
-      SPILLWAY_REQUIRES(mutex_);
+  /// Fetches it into `block`, which it then owns. With kPrefetch, `stream` has to wait for it
+  /// later.
+  void fetch_into(Block& block,
+                  c10::StorageImpl& storage,
+                  c10::cuda::CUDAStream stream,
+                  CopyPriority priority) SPILLWAY_REQUIRES(mutex_);
   void wait_on(c10::cuda::CUDAStream stream) SPILLWAY_REQUIRES(mutex_);
   [[nodiscard]] bool may_leave(const c10::intrusive_ptr<c10::StorageImpl>& alive)
       SPILLWAY_REQUIRES(mutex_);
+  /// If it may leave, keeps pin() from using it, until on_device_ is true again.
+  bool close(const c10::intrusive_ptr<c10::StorageImpl>& alive) SPILLWAY_REQUIRES(mutex_);
+
+  /// Whether its host copy is right.
+  [[nodiscard]] bool is_clean() const SPILLWAY_REQUIRES(mutex_) { return has_host_ && !changed_; }
+
   /// Offloads it if it may leave. Returns its block for the caller to free; null if it stays.
   void* leave(const c10::intrusive_ptr<c10::StorageImpl>& alive) SPILLWAY_REQUIRES(mutex_);
   /// Whether all of `holders` references are from tensors with the key. Then it remains so.
   bool only_keyed(std::size_t holders) SPILLWAY_REQUIRES(mutex_);
   /// Whether this thread's work, or that of its home stream, goes into a graph.
   [[nodiscard]] bool captures() const;
+  /// Copies it to the host.
   Status copy_out() SPILLWAY_REQUIRES(mutex_);
   /// Counts it as stale if its host copy, which passes for right, is not. Blocks the host; for
   /// tests.
@@ -165,7 +188,8 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   std::atomic<bool> changed_{true};  // since its last copy to the host
   std::atomic<bool> kept_{false};
   std::atomic<std::uint64_t> kept_in_step_{0};
-  std::atomic<CUstream> home_;  // the stream that its block was allocated on
+  std::atomic<CUstream> home_;       // the stream that its block was allocated on
+  std::atomic<bool> awaited_{true};  // home_ has waited for the fetch
 
   LightMutex mutex_;
   void* block_ SPILLWAY_GUARDED_BY(mutex_);

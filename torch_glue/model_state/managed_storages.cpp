@@ -18,77 +18,6 @@ constexpr AccessOrder::Id kSlots = 16;
 
 }  // namespace
 
-std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& storage,
-                                                       ModelClass of,
-                                                       AccessOrder::Id id) {
-  // Other threads may use it as soon as it is managed, and then need its slot.
-  const LightLock lock(mutex_);
-  const OffloadQueue::Slot slot = queue_.add(id);
-  try {
-    auto made = ManagedStorage::manage(storage, of, id, {device_, addresses_, slot});
-    if (storages_.size() <= slot) storages_.resize(slot + 1);
-    storages_[slot] = made.get();
-    return made;
-  } catch (...) {
-    queue_.remove(slot);
-    throw;
-  }
-}
-
-void DeviceStorages::forget(const ManagedStorage& ended) {
-  const LightLock lock(mutex_);
-  queue_.remove(ended.slot());
-  storages_[ended.slot()] = nullptr;
-}
-
-void DeviceStorages::used(const ManagedStorage& storage) {
-  const LightLock lock(mutex_);
-  queue_.use(storage.slot());
-}
-
-void DeviceStorages::end_step() {
-  const LightLock lock(mutex_);
-  queue_.end_step();
-}
-
-void DeviceStorages::collect(std::vector<std::shared_ptr<ManagedStorage>>& all) {
-  const LightLock lock(mutex_);
-  for (ManagedStorage* const storage : storages_)
-    if (storage != nullptr) all.push_back(storage->shared_from_this());
-}
-
-std::shared_ptr<ManagedStorage> DeviceStorages::take() {
-  const LightLock lock(mutex_);
-  const auto slot = queue_.take();
-  return slot ? storages_[*slot]->shared_from_this() : nullptr;
-}
-
-Bytes DeviceStorages::reclaim(Bytes wanted) {
-  std::vector<std::shared_ptr<ManagedStorage>> pinned;
-  std::vector<std::shared_ptr<ManagedStorage>> refused;
-  bool retried = false;
-  Bytes freed;
-  while (freed < wanted) {
-    auto storage = take();
-    if (storage == nullptr) {
-      const LightLock lock(mutex_);
-      if (std::exchange(retried, true) || !queue_.retry_refused()) break;
-      continue;
-    }
-    const Bytes size = storage->offload();
-    freed += size;
-    // One that is not resident is in the queue again after its next use.
-    if (size.zero() && storage->on_device())
-      (storage->pinned() ? pinned : refused).push_back(std::move(storage));
-  }
-  const LightLock lock(mutex_);
-  for (const auto& storage : pinned)
-    if (storages_[storage->slot()] == storage.get()) queue_.put_back(storage->slot());
-  for (const auto& storage : refused)
-    if (storages_[storage->slot()] == storage.get()) queue_.refuse(storage->slot());
-  return freed;
-}
-
 ManagedStorages& ManagedStorages::instance() {
   static auto* const all = new ManagedStorages;
   return *all;
@@ -163,6 +92,13 @@ void ManagedStorages::used(const ManagedStorage& storage) {
   of(storage.device().device().id)->used(storage);
 }
 
+void ManagedStorages::copy_ahead(DeviceRuntime& device, c10::cuda::CUDAStream consumer) {
+  DeviceStorages& storages = *of(device.device().id);
+  if (keeps_all()) return;
+  storages.copy_loaded();
+  storages.prefetch(consumer);
+}
+
 void ManagedStorages::end_step() {
   ++step_;
   for (auto& device : devices_)
@@ -225,6 +161,7 @@ ManagedStats ManagedStorages::stats() {
   }
   stats.copied_out = Bytes{copied_out_};
   stats.fetched = Bytes{fetched_};
+  stats.prefetched = Bytes{prefetched_};
   stats.dropped = Bytes{dropped_};
   return stats;
 }

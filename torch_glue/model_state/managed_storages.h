@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "torch_glue/model_state/managed_storage.h"
+#include "torch_glue/model_state/device_storages.h"
 
 #include <array>
 #include <memory>
@@ -30,38 +30,9 @@ struct ManagedStats {
   std::array<OfClass, static_cast<std::size_t>(ModelClass::kCount)> classes{};
   Bytes copied_out;
   Bytes fetched;
+  Bytes prefetched;        // part of these that was fetched before its use
   Bytes dropped;           // offloaded without a copy
   std::uint64_t kept = 0;  // storages that stay resident, because their addresses are in use
-};
-
-/// The managed storages of one device.
-/// Threads: safe. It calls a ManagedStorage without its own lock.
-/// Ownership: never destroyed; storages own their entries.
-class DeviceStorages {
- public:
-  explicit DeviceStorages(DeviceRuntime& device) : device_(device), addresses_(device.device()) {}
-
-  /// Manages a storage that is not managed yet. Errors: as ManagedStorage::manage.
-  std::shared_ptr<ManagedStorage> manage(const c10::Storage& storage,
-                                         ModelClass of,
-                                         AccessOrder::Id id);
-  void forget(const ManagedStorage& ended);
-  void used(const ManagedStorage& storage);
-  void end_step();
-  /// DeviceRuntime::Reclaimer, for this device.
-  Bytes reclaim(Bytes wanted);
-  /// Adds all of them.
-  void collect(std::vector<std::shared_ptr<ManagedStorage>>& all);
-
- private:
-  /// The next one to be offloaded.
-  std::shared_ptr<ManagedStorage> take();
-
-  DeviceRuntime& device_;
-  OffloadedAddresses addresses_;
-  LightMutex mutex_;
-  OffloadQueue queue_ SPILLWAY_GUARDED_BY(mutex_);
-  std::vector<ManagedStorage*> storages_ SPILLWAY_GUARDED_BY(mutex_);  // by slot; null: none
 };
 
 /// All managed storages of the process.
@@ -93,6 +64,9 @@ class ManagedStorages {
   /// Records a use, for the choice of what to offload. Requires: it is pinned.
   void used(const ManagedStorage& storage);
 
+  /// Begins to copy what leaves next, and to fetch what is used next (DeviceStorages).
+  void copy_ahead(DeviceRuntime& device, c10::cuda::CUDAStream consumer);
+
   /// A step has ended.
   void end_step();
 
@@ -119,6 +93,8 @@ class ManagedStorages {
 
   void count_fetch(Bytes size) { fetched_ += size.count(); }
 
+  void count_prefetch(Bytes size) { prefetched_ += size.count(); }
+
   void count_offload(Bytes size) { copied_out_ += size.count(); }
 
   void count_stale() { ++stale_; }
@@ -137,6 +113,7 @@ class ManagedStorages {
   std::atomic<bool> on_{false};
   Bytes min_bytes_;
   std::atomic<std::uint64_t> fetched_{0};
+  std::atomic<std::uint64_t> prefetched_{0};
   std::atomic<std::uint64_t> copied_out_{0};
   std::atomic<std::uint64_t> dropped_{0};
   std::atomic<std::uint64_t> step_{1};

@@ -50,9 +50,11 @@ void OffloadQueue::move(Slot slot) {
   moved_.push_back(slot);
 }
 
-std::optional<OffloadQueue::Slot> OffloadQueue::take() {
+std::optional<OffloadQueue::Slot> OffloadQueue::take(std::uint64_t after) {
   rank();
   while (!ranked_.empty()) {
+    const bool obsolete = entries_[ranked_.front().slot].version != ranked_.front().version;
+    if (!obsolete && after != 0 && ranked_.front().next_use <= after) return std::nullopt;
     std::pop_heap(ranked_.begin(), ranked_.end());
     const Ranked first = ranked_.back();
     ranked_.pop_back();

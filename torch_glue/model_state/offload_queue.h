@@ -26,11 +26,28 @@ class OffloadQueue {
   /// The storage is used, and is in the queue again if it was not.
   void use(Slot slot);
 
+  /// The order in which they are used.
+  [[nodiscard]] const AccessOrder& order() const { return order_; }
+
+  /// AccessOrder::next_use of the storage.
+  [[nodiscard]] std::uint64_t next_use(Slot slot) const {
+    return order_.next_use(entries_[slot].id);
+  }
+
+  /// Calls `visit` with the storages of that identity.
+  template <typename Visit>
+  void each_of(AccessOrder::Id id, const Visit& visit) const {
+    const auto [first, last] = slots_.equal_range(id);
+    for (auto known = first; known != last; ++known)
+      visit(known->second);
+  }
+
   /// The step has ended: its uses predict those of the next one.
   void end_step() { order_.end_step(); }
 
-  /// Takes the first storage from the queue, until it is used or returned.
-  std::optional<Slot> take();
+  /// Takes the first storage from the queue, until it is used or returned. `after`: none if it is
+  /// used before or at this use.
+  std::optional<Slot> take(std::uint64_t after = 0);
 
   /// Returns a storage that take() returned to its place in the queue. No effect after remove().
   void put_back(Slot slot);

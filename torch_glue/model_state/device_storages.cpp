@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/model_state/device_storages.h"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+/// Parts of the budget: what is prefetched and not used yet, with room and without.
+constexpr std::uint64_t kRoomAhead = 4;
+constexpr std::uint64_t kDisplacedAhead = 8;
+/// Part of a step's uses after which it is too early to prefetch a storage: others would have to
+/// leave for it, or it would leave again.
+constexpr std::uint64_t kNear = 6;
+/// A storage leaves for one that is prefetched if its next use is so many times farther away.
+constexpr std::uint64_t kMuchFarther = 4;
+/// Offloaded bytes may be in pieces that are too small.
+constexpr int kMostRounds = 3;
+
+Bytes share_of(Bytes budget, std::uint64_t parts) {
+  return Bytes{budget.count() / parts};
+}
+
+}  // namespace
+
+std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& storage,
+                                                       ModelClass of,
+                                                       AccessOrder::Id id) {
+  // Other threads may use it as soon as it is managed, and then need its slot.
+  const LightLock lock(mutex_);
+  const OffloadQueue::Slot slot = queue_.add(id);
+  try {
+    auto made = ManagedStorage::manage(storage, of, id, {device_, addresses_, slot});
+    if (storages_.size() <= slot) {
+      storages_.resize(slot + 1);
+      ahead_.resize(slot + 1);
+      is_loaded_.resize(slot + 1);
+    }
+    storages_[slot] = made.get();
+    trains_ = trains_ || of == ModelClass::kGradient;
+    if (trains_) loaded_.clear();
+    is_loaded(slot);
+    return made;
+  } catch (...) {
+    queue_.remove(slot);
+    throw;
+  }
+}
+
+void DeviceStorages::forget(const ManagedStorage& ended) {
+  const LightLock lock(mutex_);
+  set_ahead(ended, false);
+  queue_.remove(ended.slot());
+  storages_[ended.slot()] = nullptr;
+}
+
+void DeviceStorages::used(const ManagedStorage& storage) {
+  const LightLock lock(mutex_);
+  set_ahead(storage, false);
+  queue_.use(storage.slot());
+  if (storage.changed()) is_loaded(storage.slot());
+}
+
+void DeviceStorages::end_step() {
+  const LightLock lock(mutex_);
+  queue_.end_step();
+  cursor_ = 0;
+}
+
+void DeviceStorages::collect(std::vector<std::shared_ptr<ManagedStorage>>& all) {
+  const LightLock lock(mutex_);
+  for (ManagedStorage* const storage : storages_)
+    if (storage != nullptr) all.push_back(storage->shared_from_this());
+}
+
+std::shared_ptr<ManagedStorage> DeviceStorages::take(std::uint64_t after) {
+  const LightLock lock(mutex_);
+  const auto slot = queue_.take(after);
+  return slot ? storages_[*slot]->shared_from_this() : nullptr;
+}
+
+void DeviceStorages::put_back(const std::vector<std::shared_ptr<ManagedStorage>>& taken) {
+  const LightLock lock(mutex_);
+  for (const auto& storage : taken) {
+    // One that is not resident is in the queue again after its next use.
+    if (!exists(*storage) || !storage->on_device()) continue;
+    if (storage->pinned()) {
+      queue_.put_back(storage->slot());
+    } else {
+      queue_.refuse(storage->slot());
+    }
+  }
+}
+
+Bytes DeviceStorages::reclaim(Bytes wanted) {
+  {
+    const LightLock lock(mutex_);
+    pressed_ = true;
+  }
+  return offload(wanted, 0);
+}
+
+Bytes DeviceStorages::offload(Bytes wanted, std::uint64_t after) {
+  std::vector<std::shared_ptr<ManagedStorage>> stay;
+  bool retried = after != 0;
+  Bytes freed;
+  while (freed < wanted) {
+    auto storage = take(after);
+    if (storage == nullptr) {
+      const LightLock lock(mutex_);
+      if (std::exchange(retried, true) || !queue_.retry_refused()) break;
+      continue;
+    }
+    const Bytes size = storage->offload();
+    freed += size;
+    if (size.zero()) {
+      stay.push_back(std::move(storage));
+      continue;
+    }
+    const LightLock lock(mutex_);
+    if (!exists(*storage)) continue;
+    set_ahead(*storage, false);
+    cursor_ = std::min(cursor_, queue_.next_use(storage->slot()));
+  }
+  put_back(stay);
+  return freed;
+}
+
+void DeviceStorages::prefetch(c10::cuda::CUDAStream consumer) {
+  for (Next next = next_offloaded(); next.storage != nullptr; next = next_offloaded())
+    if (!start_prefetch(next, consumer)) return;
+}
+
+DeviceStorages::Next DeviceStorages::next_offloaded() {
+  const LightLock lock(mutex_);
+  const AccessOrder& order = queue_.order();
+  if (!order.known() || ahead_bytes_ >= share_of(device_.job_budget(), kRoomAhead)) return {};
+  cursor_ = std::max(cursor_, order.now());
+  const std::uint64_t end = std::min(order.end(), order.now() + order.length() / kNear + 1);
+  for (; cursor_ < end; ++cursor_) {
+    Next found{nullptr, cursor_};
+    queue_.each_of(order.at(cursor_), [&](OffloadQueue::Slot slot) {
+      if (!storages_[slot]->on_device()) found.storage = storages_[slot]->shared_from_this();
+    });
+    if (found.storage != nullptr) return found;
+  }
+  return {};
+}
+
+std::optional<std::uint64_t> DeviceStorages::displaces(const Next& next) {
+  const LightLock lock(mutex_);
+  if (ahead_bytes_ + next.storage->size() > share_of(device_.job_budget(), kDisplacedAhead))
+    return std::nullopt;
+  const std::uint64_t now = queue_.order().now();
+  return now + kMuchFarther * (next.use - now);
+}
+
+bool DeviceStorages::start_prefetch(const Next& next, c10::cuda::CUDAStream consumer) {
+  const Bytes size = next.storage->size();
+  const auto comes = [&] {
+    return device_.heap().view().allocated() + size <= device_.job_budget() &&
+           next.storage->prefetch(consumer);
+  };
+  bool started = comes();
+  for (int round = 0; !started && round < kMostRounds; ++round) {
+    const auto after = displaces(next);
+    if (!after || offload(size, *after).zero()) return false;
+    started = comes();
+  }
+  if (!started) return false;
+  const LightLock lock(mutex_);
+  if (!exists(*next.storage)) return true;
+  queue_.put_back(next.storage->slot());
+  // If it was used meanwhile, it counts until its next use.
+  set_ahead(*next.storage, true);
+  return true;
+}
+
+void DeviceStorages::is_loaded(OffloadQueue::Slot slot) {
+  if (trains_ || is_loaded_[slot]) return;
+  is_loaded_[slot] = true;
+  loaded_.push_back(slot);
+}
+
+void DeviceStorages::copy_loaded() {
+  while (true) {
+    std::shared_ptr<ManagedStorage> next;
+    {
+      const LightLock lock(mutex_);
+      if (!pressed_ || loaded_.empty()) return;
+      ManagedStorage* const first = storages_[loaded_.front()];
+      if (first != nullptr && first->pinned()) return;
+      is_loaded_[loaded_.front()] = false;
+      loaded_.pop_front();
+      if (first != nullptr && first->on_device() && first->changed())
+        next = first->shared_from_this();
+    }
+    if (next != nullptr) next->copy_ahead();
+  }
+}
+
+void DeviceStorages::set_ahead(const ManagedStorage& storage, bool ahead) {
+  if (ahead_[storage.slot()] == ahead) return;
+  ahead_[storage.slot()] = ahead;
+  ahead_bytes_ =
+      ahead ? ahead_bytes_ + storage.size() : saturating_sub(ahead_bytes_, storage.size());
+}
+
+}  // namespace spillway

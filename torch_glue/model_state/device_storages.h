@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "torch_glue/model_state/managed_storage.h"
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace spillway {
+
+/// The managed storages of one device.
+/// Threads: safe. It calls a ManagedStorage without its own lock.
+/// Ownership: never destroyed; storages own their entries.
+class DeviceStorages {
+ public:
+  explicit DeviceStorages(DeviceRuntime& device) : device_(device), addresses_(device.device()) {}
+
+  /// Manages a storage that is not managed yet. Errors: as ManagedStorage::manage.
+  std::shared_ptr<ManagedStorage> manage(const c10::Storage& storage,
+                                         ModelClass of,
+                                         AccessOrder::Id id);
+  void forget(const ManagedStorage& ended);
+  void used(const ManagedStorage& storage);
+  void end_step();
+
+  /// DeviceRuntime::Reclaimer, for this device.
+  Bytes reclaim(Bytes wanted);
+
+  /// Begins to fetch storages that are used next, by the order of the last step. Where the budget
+  /// has no room, storages that are used much later leave for them. Does nothing without a recorded
+  /// step.
+  /// Stream: `consumer`'s later work may use them; no wait.
+  void prefetch(c10::cuda::CUDAStream consumer);
+
+  /// While a model is loaded for which the budget has no room, begins to copy to the host what has
+  /// been loaded: frozen weights then leave without a copy later.
+  /// Stream: no wait.
+  void copy_loaded();
+
+  /// Adds all of them.
+  void collect(std::vector<std::shared_ptr<ManagedStorage>>& all);
+
+ private:
+  /// An offloaded storage, and the number of its next use.
+  struct Next {
+    std::shared_ptr<ManagedStorage> storage;
+    std::uint64_t use = 0;
+  };
+
+  /// The next one to be offloaded, if it is used after that use.
+  std::shared_ptr<ManagedStorage> take(std::uint64_t after);
+  /// Returns storages that could not be offloaded to the queue.
+  void put_back(const std::vector<std::shared_ptr<ManagedStorage>>& taken);
+  /// Offloads storages that are used after that use, until `wanted` bytes are free in stream order.
+  Bytes offload(Bytes wanted, std::uint64_t after);
+
+  /// The next one to be prefetched; none if enough are on their way.
+  Next next_offloaded();
+  /// Returns false if there is no room for it.
+  bool start_prefetch(const Next& next, c10::cuda::CUDAStream consumer);
+  /// Storages that are used after the result may leave for `next`; none if enough are on their way.
+  std::optional<std::uint64_t> displaces(const Next& next);
+
+  void is_loaded(OffloadQueue::Slot slot) SPILLWAY_REQUIRES(mutex_);
+  /// Whether it is resident for its next use, because it was prefetched.
+  void set_ahead(const ManagedStorage& storage, bool ahead) SPILLWAY_REQUIRES(mutex_);
+
+  /// Whether the storage still has its slot.
+  [[nodiscard]] bool exists(const ManagedStorage& storage) const SPILLWAY_REQUIRES(mutex_) {
+    return storages_[storage.slot()] == &storage;
+  }
+
+  DeviceRuntime& device_;
+  OffloadedAddresses addresses_;
+  LightMutex mutex_;
+  OffloadQueue queue_ SPILLWAY_GUARDED_BY(mutex_);
+  std::vector<ManagedStorage*> storages_ SPILLWAY_GUARDED_BY(mutex_);  // by slot; null: none
+  std::vector<bool> ahead_ SPILLWAY_GUARDED_BY(mutex_);                // by slot: prefetched
+  Bytes ahead_bytes_ SPILLWAY_GUARDED_BY(mutex_);                      // of these
+  // All storages used before this use are resident, or could not be fetched.
+  std::uint64_t cursor_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+
+  bool trains_ SPILLWAY_GUARDED_BY(mutex_) = false;  // there has been a gradient
+  // Before that: whether the budget had no room, and what was changed and not copied since, with a
+  // flag by slot.
+  bool pressed_ SPILLWAY_GUARDED_BY(mutex_) = false;
+  std::deque<OffloadQueue::Slot> loaded_ SPILLWAY_GUARDED_BY(mutex_);
+  std::vector<bool> is_loaded_ SPILLWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace spillway
