@@ -95,6 +95,7 @@ def _tensors(states: Any) -> Iterator[Any]:
 def _manage_loaded(tensor: torch.Tensor) -> None:
     if not _in_process_group():
         glue().manage(tensor, "parameters", None, 0)
+        glue().copy_loaded_model_state()
 
 
 def _manage_gradient(parameter: torch.Tensor) -> None:

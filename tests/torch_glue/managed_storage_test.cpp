@@ -194,7 +194,7 @@ TEST_F(ManagedStorageTest, APrefetchWithoutRoomChangesNothing) {
   const at::Tensor x = managed(1, kLarge);
   const auto storage = offloaded(x);
   c10::cuda::CUDACachingAllocator::emptyCache();
-  device().heap().limits().set_limit(device().heap().view().reserved());
+  device().heap().limits().set_limit(device().heap().view().reserved() + Bytes{2 << 20});
   EXPECT_FALSE(storage->prefetch(c10::cuda::getCurrentCUDAStream()));
   EXPECT_FALSE(storage->on_device());
   device().heap().limits().set_limit({});

@@ -99,6 +99,12 @@ void ManagedStorages::copy_ahead(DeviceRuntime& device, c10::cuda::CUDAStream co
   storages.prefetch(consumer);
 }
 
+void ManagedStorages::copy_loaded() {
+  if (keeps_all()) return;
+  for (auto& device : devices_)
+    if (DeviceStorages* const known = device.load()) known->copy_loaded();
+}
+
 void ManagedStorages::end_step() {
   ++step_;
   for (auto& device : devices_)

@@ -12,6 +12,16 @@ WIDTH = 1024  # 4 MiB a weight
 
 
 @case
+def frozen_weights_that_were_loaded():
+    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(24))).to("cuda").requires_grad_(False)
+    copied = (managed_stats() or {}).get("copied_bytes")
+    outputs = [model(torch.randn(4, WIDTH).cuda()) for _ in range(3)]
+    if copied is not None:
+        print("copied after loading:", managed_stats()["copied_bytes"] - copied, file=sys.stderr)
+    return outputs, model
+
+
+@case
 def model_state_larger_than_the_budget():
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(16))).to("cuda")
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
@@ -35,4 +45,5 @@ print("reserved:", torch.cuda.max_memory_reserved(), file=sys.stderr)
 if managed_stats() is not None:
     import spillway
 
+    print("prefetched:", managed_stats()["prefetched_bytes"], file=sys.stderr)
     print("offloaded:", spillway.stats()["devices"][0]["residency"]["stashed_bytes"], file=sys.stderr)
