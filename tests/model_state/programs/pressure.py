@@ -13,7 +13,7 @@ WIDTH = 1024  # 4 MiB a weight
 
 @case
 def frozen_weights_that_were_loaded():
-    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(24))).to("cuda").requires_grad_(False)
+    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(40))).to("cuda").requires_grad_(False)
     copied = (managed_stats() or {}).get("copied_bytes")
     outputs = [model(torch.randn(4, WIDTH).cuda()) for _ in range(3)]
     if copied is not None:
