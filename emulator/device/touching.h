@@ -17,4 +17,7 @@ bool touch(
 /// stderr. Then the previous handler runs, or the signal ends the process. Once per process.
 void report_host_faults();
 
+/// As spillway_emulator_describe_addresses.
+void describe_addresses(const char* (*describe)(std::uintptr_t at));
+
 }  // namespace spillway::emulator
