@@ -92,9 +92,7 @@ py::object excess_of(int device) {
 py::object host_shortage() {
   const auto shortage = ManagedStorages::instance().take_host_shortage();
   if (!shortage) return py::none();
-  return py::dict("why"_a = shortage->why,
-                  "model_state"_a = by_class(shortage->model_state),
-                  "host"_a = shortage->host.count());
+  return py::dict("why"_a = shortage->why, "model_state"_a = by_class(shortage->model_state));
 }
 
 /// `function`: the address of a function that gets the address of each fetched storage and the

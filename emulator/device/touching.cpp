@@ -19,13 +19,6 @@ namespace {
 
 std::atomic<const char* (*)(std::uintptr_t)> describer{nullptr};
 
-/// What is known of the address; empty if nothing.
-const char* description_of(std::uintptr_t at) {
-  const auto describe = describer.load();
-  const char* const text = describe == nullptr ? nullptr : describe(at);
-  return text == nullptr ? "" : text;
-}
-
 /// Null if the access is permitted, otherwise the reason against it.
 const char* problem_in_block(const Machine& machine,
                              const Allocations::Block& block,
@@ -61,6 +54,12 @@ const char* problem(const Machine& machine, int device, Range range, bool write,
 }
 
 }  // namespace
+
+const char* description_of(std::uintptr_t at) {
+  const auto describe = describer.load();
+  const char* const text = describe == nullptr ? nullptr : describe(at);
+  return text == nullptr ? "" : text;
+}
 
 // NOLINTNEXTLINE(readability-function-size): one access, whole
 bool touch(

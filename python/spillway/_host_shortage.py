@@ -26,9 +26,9 @@ def warn_of_host_shortage() -> None:
     total = sum(state.values())
     classes = ", ".join(f"{name.replace('_', ' ')} {size(each)}" for name, each in state.items() if each)
     warnings.warn(
-        f"model state stays on the GPU for lack of pinned host memory: {found['why']} The job needs up to "
-        f"{size(total + activations)} of it: for model state {size(total)} ({classes}), for activations "
-        f"{size(activations)}. {size(pinned)} are pinned. Steps may exceed the budget. Use a larger limit "
+        f"model state stays on the GPU, because the job needs up to {size(total + activations)} of pinned "
+        f"host memory (model state {size(total)} ({classes}), activations {size(activations)}) and no more than "
+        f"{size(pinned)} can be pinned. {found['why']} Steps may exceed the budget. Use a larger limit "
         "(docs/transfer.md), a machine with more memory, or a larger budget.",
         RuntimeWarning,
         stacklevel=level_of_program(),

@@ -4,6 +4,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import ctypes
 import torch
@@ -13,17 +15,29 @@ from spillway._operator_need import name_model_state
 
 model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64)).to("cuda")
 name_model_state()
-offloaded = glue().offload_model_state()
-assert offloaded
+assert glue().offload_model_state()
+"""
+ACCESSES = {
+    "host": """
 at = model[1].weight.untyped_storage().data_ptr()
 ctypes.string_at(at + 64 * 64 * 4 - 4, 4)
-"""
+""",
+    "operator": """
+unguarded = torch._C.DispatchKeySet(torch._C.DispatchKey.Undefined)
+for key in glue().dispatch_keys():
+    unguarded = unguarded | torch._C.DispatchKeySet(torch._C.DispatchKey(key))
+with torch.no_grad(), torch._C._ExcludeDispatchKeyGuard(unguarded):
+    print((model[1].weight * 2).sum().item())
+""",
+}
 
 
-def test_a_fault_of_the_host_names_the_tensor():
+@pytest.mark.parametrize("access", ACCESSES)
+def test_a_fault_names_the_tensor(access):
     command = [sys.executable, "-m", "spillway", "emulate", "--budget=1GiB", "--", sys.executable]
-    done = subprocess.run([*command, "-c", PROGRAM], capture_output=True, text=True, timeout=300)
+    program = PROGRAM + ACCESSES[access]
+    done = subprocess.run([*command, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode != 0
-    (line,) = [each for each in done.stderr.splitlines() if "spillway-emulator:" in each]
+    line = next(each for each in done.stderr.splitlines() if "spillway-emulator:" in each)
     assert "parameters: 1.weight (16.00 KiB)" in line
     assert "keep_on_device" in line

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Too little pinned host memory for model state: a warning says how much is needed and for what."""
+"""Too little pinned host memory for model state: a warning reports how much is needed and for what."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def test_a_shortage_is_reported_once_with_the_need_and_what_there_is():
     (said,) = shortages(run(*BUDGET, limit="32MiB"))
     assert "SPILLWAY_PINNED_LIMIT is 32.00 MiB" in said
     # 16 weights of 4 MiB as parameters, gradients and two states, and biases.
-    need = float(re.search(r"needs up to ([\d.]+) MiB of it", said)[1])
+    need = float(re.search(r"needs up to ([\d.]+) MiB of pinned host memory", said)[1])
     assert 4 * 64 <= need < 4 * 64 + 8  # at most all activations
     for name in ("parameters 64.1 MiB", "gradients", "optimizer states 128.1 MiB", "activations"):
         assert name in said

@@ -329,11 +329,6 @@ ResidentReason ManagedStorage::resident_reason() const {
   return kept_in_step_ == all.step() ? ResidentReason::kDataPtr : refused_.load();
 }
 
-Bytes ManagedStorage::on_host() {
-  const LightLock lock(mutex_);
-  return has_host_ ? size_ : Bytes{};
-}
-
 bool ManagedStorage::faults_at(driver::DevicePtr at) const {
   return !on_device_ && at.address() >= address_.address() &&
          at.address() - address_.address() < size_.count();

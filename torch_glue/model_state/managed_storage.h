@@ -103,9 +103,6 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   /// attempt to offload it met. kNone if nothing keeps it, or it is offloaded.
   [[nodiscard]] ResidentReason resident_reason() const;
 
-  /// Bytes of its host copy.
-  [[nodiscard]] Bytes on_host();
-
   /// Whether it is offloaded and `at` is in its address range. For reports; takes no lock.
   [[nodiscard]] bool faults_at(driver::DevicePtr at) const SPILLWAY_UNCHECKED_LOCKS;
 

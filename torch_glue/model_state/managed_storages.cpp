@@ -315,10 +315,8 @@ std::optional<ManagedStorages::HostShortage> ManagedStorages::take_host_shortage
     host_shortage_taken_ = true;
     shortage.why = std::exchange(host_shortage_, {});
   }
-  for (const auto& storage : all()) {
+  for (const auto& storage : all())
     shortage.model_state.at(static_cast<std::size_t>(storage->model_class())) += storage->size();
-    shortage.host += storage->on_host();
-  }
   return shortage;
 }
 

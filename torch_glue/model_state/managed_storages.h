@@ -143,11 +143,10 @@ class ManagedStorages {
   /// No host memory could be pinned for a storage that was to be offloaded.
   void note_host_shortage(const Status& why);
 
-  /// The first one, once. `host`: bytes of host copies of managed storages.
+  /// The first one, once. `model_state`: bytes of all managed storages.
   struct HostShortage {
     std::string why;
     ByClass model_state;
-    Bytes host;
   };
 
   std::optional<HostShortage> take_host_shortage();
