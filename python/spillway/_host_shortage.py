@@ -27,8 +27,8 @@ def warn_of_host_shortage() -> None:
     classes = ", ".join(f"{name.replace('_', ' ')} {size(each)}" for name, each in state.items() if each)
     warnings.warn(
         f"model state stays on the GPU, because the job needs up to {size(total + activations)} of pinned "
-        f"host memory (model state {size(total)} ({classes}), activations {size(activations)}) and no more than "
-        f"{size(pinned)} can be pinned. {found['why']} Steps may exceed the budget. Use a larger limit "
+        f"host memory (model state {size(total)} ({classes}), activations {size(activations)}) and no more "
+        f"than {size(pinned)} can be pinned. {found['why']} Steps may exceed the budget. Use a larger limit "
         "(docs/transfer.md), a machine with more memory, or a larger budget.",
         RuntimeWarning,
         stacklevel=level_of_program(),
