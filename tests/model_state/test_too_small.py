@@ -68,9 +68,38 @@ def test_a_job_runs_with_the_smallest_budget_that_the_error_names(budget, optimi
     assert again["reserved"] <= error["smallest"]
 
 
+def test_the_page_of_a_dry_run_names_what_exceeded_the_budget_without_a_step():
+    program = """
+import torch
+model = torch.nn.Linear(4096, 4096).to("cuda")
+with torch.no_grad():
+    model(torch.randn(8, 4096, device="cuda"))
+"""
+    command = [sys.executable, "-m", "spillway", "dry-run", "h200", "--budget=96MiB", "--", sys.executable]
+    done = subprocess.run([*command, "-c", program], capture_output=True, text=True, timeout=600)
+    (line,) = [each for each in done.stderr.splitlines() if each.startswith("  budget ")]
+    assert "aten::addmm" in line
+
+
 def test_the_need_counts_what_is_on_the_gpu():
     error = trained(SMALL)["error"]
     # All three weights have 192 MiB, and their states twice as much.
     assert error["parameters"] < 2.5 * WEIGHT
     assert error["states"] <= 2.5 * WEIGHT
     assert error["breakdown"] == error["smallest"]
+
+
+def test_offloaded_model_state_does_not_count_as_on_the_gpu():
+    program = """
+import torch
+from spillway._load import glue
+from spillway.model_state import state_by_class
+layer = torch.nn.Linear(64, 64, bias=False).to("cuda")
+optimizer = torch.optim.SGD(layer.parameters())
+print(state_by_class([optimizer])[0].parameters)
+glue().offload_model_state()
+print(state_by_class([optimizer]))
+"""
+    command = [sys.executable, "-m", "spillway", "emulate", "--budget=1GiB", "--", sys.executable]
+    done = subprocess.run([*command, "-c", program], capture_output=True, text=True, timeout=600)
+    assert done.stdout.split("\n") == [str(4 * 64 * 64), "{}", ""], done.stderr

@@ -19,6 +19,7 @@ from spillway.dry_run.answer import QUESTION, SUFFIX
 from spillway.dry_run.emulator import Accounting
 from spillway.dry_run.figures import Moment, process_figures, settled_steps
 from spillway.dry_run.layers import Layers
+from spillway.report.sizes import size
 
 if TYPE_CHECKING:
     from spillway.statistics import CannotHelp, ModelStateStats, TagStats
@@ -183,6 +184,7 @@ class _Watch:
             device["available_bytes"] = self.available[index]
             device["peak_allocated_bytes"], device["peak_reserved_bytes"] = self.peak(index)
             device["offloaded_at_peak_bytes"] = offloaded.get(index, 0)
+            device["budget_exceeded"] = _budget_exceeded(index)
         figures["devices"] = [each for each in figures["devices"] if each["peak_reserved_bytes"]]
         about = {
             "process": self.process,
@@ -222,6 +224,15 @@ def _model_state() -> ModelStateStats | None:
     from spillway.statistics import stats
 
     return stats()["model_state"] if glue.cache_info().currsize else None
+
+
+def _budget_exceeded(device: int) -> str | None:
+    """What needed the most beyond a job's budget, also in evaluations; None if nothing did."""
+    from spillway._load import glue
+    from spillway._operator_need import largest_need
+
+    need = largest_need(device) if glue.cache_info().currsize else None
+    return None if need is None else f"{size(need.needed)} were reserved. {need}"
 
 
 def _offloaded_at_peaks() -> dict[int, int]:

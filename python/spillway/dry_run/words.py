@@ -64,6 +64,8 @@ def facts(
         ("fits", _fits(process, device, failed)),
         ("step", _step(process, samples, failed)),
     ]
+    if exceeded := device.get("budget_exceeded"):
+        found.insert(2, ("budget", f"exceeded: {exceeded}"))
     if process.get("compiled"):
         found.append(("compile", COMPILED))
     shares = device["shares"]
