@@ -217,6 +217,10 @@ void spillway_emulator_host_access_view(const spillway_emulator_view* view, cons
   });
 }
 
+void spillway_emulator_describe_addresses(const char* (*describe)(uintptr_t at)) {
+  emu::describe_addresses(describe);
+}
+
 void spillway_emulator_tag(const char* tag) {
   emu::thread_state().tag = tag == nullptr ? nullptr : interned(tag);
 }

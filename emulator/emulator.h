@@ -85,6 +85,11 @@ void spillway_emulator_host_access_view(const struct spillway_emulator_view* vie
 /// Sets the calling thread's tag ("layer.3") until the next call; null for none. Races name it
 /// for each operation that the thread queues. Copied.
 void spillway_emulator_tag(const char* tag);
+
+/// Sets the function that describes what an address at which nothing is mapped belongs to, for
+/// reports of illegal accesses; null: none. It returns null if it does not know, otherwise a text
+/// that lasts until its next call. Signal handlers call it.
+void spillway_emulator_describe_addresses(const char* (*describe)(uintptr_t at));
 /// Sets the calling thread's location in the program until the next call; null for none. Must
 /// outlive the process.
 void spillway_emulator_location(const char* location);

@@ -2,6 +2,7 @@
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/base/compat.h"
 #include "torch_glue/base/streams.h"
+#include "torch_glue/model_state/budget_excess.h"
 #include "torch_glue/model_state/guard.h"
 #include "torch_glue/model_state/list_slices.h"
 #include "torch_glue/model_state/managed_storages.h"
@@ -12,6 +13,9 @@
 
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <optional>
 #include <string>
 #include <utility>
@@ -21,6 +25,7 @@ namespace spillway {
 namespace {
 
 namespace py = pybind11;
+using py::literals::operator""_a;
 
 /// By the name that statistics have.
 ModelClass class_named(const std::string& name) {
@@ -43,7 +48,64 @@ void keep_in_step(const at::Tensor& tensor) {
 void keep_resident(const at::Tensor& tensor) {
   PinnedStorages pinned;
   pinned.add(tensor, /*writes=*/true);
-  pinned.keep();
+  pinned.keep(ResidentReason::kAddress);
+}
+
+/// For statistics: a process group exists, so the tensor's storage is not managed.
+void stays_in_process_group(const at::Tensor& tensor) {
+  if (tensor.is_cuda() && tensor.has_storage())
+    ManagedStorages::instance().stays(tensor.storage(), ResidentReason::kProcessGroup);
+}
+
+void set_managed_name(const at::Tensor& tensor, const std::string& name) {
+  if (!tensor.has_storage()) return;
+  const ManagedStorage* const managed =
+      ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl());
+  if (managed != nullptr) ManagedStorages::instance().set_name(managed->id(), name);
+}
+
+py::dict by_class(const ManagedStorages::ByClass& bytes) {
+  py::dict found;
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    found[model_class_name(static_cast<ModelClass>(i))] = bytes.at(i).count();
+  return found;
+}
+
+py::object excess_of(int device) {
+  const auto excess = largest_budget_excess(DeviceId{device});
+  if (!excess) return py::none();
+  py::list arguments;
+  for (const BudgetExcess::Argument& each : excess->arguments) {
+    arguments.append(py::dict("shape"_a = each.sizes,
+                              "type"_a = each.type,
+                              "bytes"_a = each.bytes.count(),
+                              "of"_a = each.of,
+                              "name"_a = each.name));
+  }
+  return py::dict("operator"_a = excess->op,
+                  "allocated"_a = excess->allocated.count(),
+                  "needed"_a = excess->needed.count(),
+                  "arguments"_a = arguments,
+                  "resident"_a = by_class(excess->resident));
+}
+
+py::object host_shortage() {
+  const auto shortage = ManagedStorages::instance().take_host_shortage();
+  if (!shortage) return py::none();
+  return py::dict("why"_a = shortage->why, "model_state"_a = by_class(shortage->model_state));
+}
+
+/// `function`: the address of a function that gets the address of each fetched storage and the
+/// number of its class in `roles`.
+void report_fetches(std::uintptr_t function, const std::vector<int>& roles) {
+  using Report = void (*)(const void*, int);
+  static std::atomic<Report> report{nullptr};
+  static std::array<int, static_cast<std::size_t>(ModelClass::kCount)> role_of{};
+  std::copy_n(roles.begin(), std::min(roles.size(), role_of.size()), role_of.begin());
+  report = reinterpret_cast<Report>(function);
+  ManagedStorages::instance().set_fetch_observer([](const void* at, ModelClass of) {
+    report.load()(at, role_of.at(static_cast<std::size_t>(of)));
+  });
 }
 
 /// Keeps storages resident until release().
@@ -62,6 +124,11 @@ class ResidentStorages {
 
 bool is_managed(const c10::Storage& storage) {
   return ManagedStorage::of(*storage.unsafeGetStorageImpl()) != nullptr;
+}
+
+bool is_offloaded(const c10::Storage& storage) {
+  const ManagedStorage* const managed = ManagedStorage::of(*storage.unsafeGetStorageImpl());
+  return managed != nullptr && !managed->on_device();
 }
 
 }  // namespace
@@ -101,12 +168,22 @@ void define_model_state(py::module_& module) {
   using WithoutLock = py::call_guard<py::gil_scoped_release>;
   module.def("keep_in_step", &keep_in_step, WithoutLock());
   module.def("keep_resident", &keep_resident, WithoutLock());
+  // Names are reported for the parameter, its gradient and its states.
+  module.def("set_managed_name", &set_managed_name);
+  module.def("stays_in_process_group", &stays_in_process_group);
+  module.def("largest_budget_excess", &excess_of);
+  module.def("take_host_shortage", &host_shortage);
+  module.def("report_fetches", &report_fetches);
   module.def("keep_model_state", [] { ManagedStorages::instance().keep_all(); });
   module.def("is_managed", &is_managed);
+  module.def("is_offloaded", &is_offloaded);
   // Keys that tensors or threads have, as numbers. Operators of higher order have to fall through
   // them.
   module.def("dispatch_keys", [] {
-    return std::vector<int>{static_cast<int>(compat::kGuardKey), static_cast<int>(kNotingKey)};
+    std::vector<int> keys{static_cast<int>(kNotingKey)};
+    for (const c10::DispatchKey key : guard_keys())
+      keys.push_back(static_cast<int>(key));
+    return keys;
   });
   py::class_<ResidentStorages>(module, "ResidentStorages")
       .def(py::init<const std::vector<c10::Storage>&>(), WithoutLock())

@@ -104,12 +104,19 @@ py::dict model_state_dict() {
                  "resident_bytes"_a = of.resident.count(),
                  "offloaded_bytes"_a = of.offloaded.count());
   }
+  py::dict reasons;
+  for (std::size_t i = 0; i < stats.resident.size(); ++i) {
+    const ResidentCount& of = stats.resident.at(i);
+    if (of.storages == 0) continue;
+    reasons[resident_reason_name(static_cast<ResidentReason>(i))] =
+        py::dict("storages"_a = of.storages, "bytes"_a = of.bytes.count());
+  }
   return py::dict("classes"_a = classes,
                   "copied_bytes"_a = stats.copied_out.count(),
                   "fetched_bytes"_a = stats.fetched.count(),
                   "prefetched_bytes"_a = stats.prefetched.count(),
                   "dropped_bytes"_a = stats.dropped.count(),
-                  "kept_storages"_a = stats.kept);
+                  "resident_reasons"_a = reasons);
 }
 
 }  // namespace

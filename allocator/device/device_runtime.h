@@ -101,6 +101,13 @@ class DeviceRuntime {
   /// Sets a reclaimer of all devices; null: none.
   static void set_reclaimer(Reclaims of, Reclaimer reclaimer);
 
+  /// An allocation of `size` bytes is about to exceed the budget, because nothing more can be
+  /// offloaded. `needed`: the reserved bytes with it. As a Reclaimer, it must not wait for a lock
+  /// that a caller of allocate() may hold.
+  using ExcessObserver = void (*)(DeviceRuntime& device, Bytes size, Bytes needed);
+  /// Sets the observer of all devices; null: none.
+  static void set_excess_observer(ExcessObserver observer);
+
   /// Counts saved storages that a reclaimer has freed.
   void count_reclaimed(Bytes freed) { reclaimed_ += freed.count(); }
 

@@ -80,6 +80,7 @@ std::vector<TagId> enough(std::vector<Holder> all, Bytes missing) {
 }
 
 std::array<std::atomic<DeviceRuntime::Reclaimer>, 2> reclaimers{};
+std::atomic<DeviceRuntime::ExcessObserver> excess_observer{nullptr};
 
 }  // namespace
 
@@ -90,6 +91,10 @@ bool& OptionalAllocation::open() {
 
 void DeviceRuntime::set_reclaimer(Reclaims of, Reclaimer reclaimer) {
   reclaimers.at(static_cast<std::size_t>(of)) = reclaimer;
+}
+
+void DeviceRuntime::set_excess_observer(ExcessObserver observer) {
+  excess_observer = observer;
 }
 
 Bytes DeviceRuntime::reclaim(Bytes wanted) {
@@ -184,6 +189,8 @@ Result<driver::DevicePtr> DeviceRuntime::allocate_under_pressure(Bytes size,
             readable(heap_->limits().budget()) + ": " + heap_->view().describe());
       }
       heap_->limits().exceed_budget(size);
+      if (const ExcessObserver observer = excess_observer.load())
+        observer(*this, size, heap_->limits().budget());
     }
   }
 }

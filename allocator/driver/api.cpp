@@ -92,6 +92,13 @@ void sleep_for(std::chrono::microseconds duration) {
   std::this_thread::sleep_for(duration);
 }
 
+void describe_addresses(const char* (*describe)(std::uintptr_t at)) {
+  using Set = void (*)(const char* (*)(std::uintptr_t));
+  const auto set =
+      reinterpret_cast<Set>(dlsym(RTLD_DEFAULT, "spillway_emulator_describe_addresses"));
+  if (emulated() && set != nullptr) set(describe);
+}
+
 bool tags_are_reported() {
   using Ask = int (*)();
   const auto checks = reinterpret_cast<Ask>(dlsym(RTLD_DEFAULT, "spillway_emulator_checks"));

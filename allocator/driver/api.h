@@ -45,6 +45,11 @@ bool moves_no_bytes();
 /// Threads: safe. Real sleeps are counted in Counters::sleeps.
 void sleep_for(std::chrono::microseconds duration);
 
+/// Sets the function that describes an address at which nothing is mapped, for an emulated GPU's
+/// reports of illegal accesses. It returns null if it does not know, otherwise a text that lasts
+/// until its next call. It may be called in a signal handler. Does nothing without an emulated GPU.
+void describe_addresses(const char* (*describe)(std::uintptr_t at));
+
 /// Whether an emulated GPU writes reports with tags.
 bool tags_are_reported();
 

@@ -44,6 +44,14 @@ std::string_view name_of(driver::Span::Kind kind) {
   return "mark";
 }
 
+template <std::size_t kCount>
+std::array<std::uint64_t, kCount> counts_of(const std::array<Bytes, kCount>& bytes) {
+  std::array<std::uint64_t, kCount> counts{};
+  for (std::size_t i = 0; i < kCount; ++i)
+    counts.at(i) = bytes.at(i).count();
+  return counts;
+}
+
 std::uint64_t amount_of(const driver::Span& span) {
   switch (span.kind) {
     case driver::Span::Kind::kWait:
@@ -193,6 +201,8 @@ void RunLogState::write_page(const RuntimeStats& stats) {
         (each.residency.stashed + each.pauses.copied_out).count(),
         (each.residency.fetched + each.pauses.copied_in).count(),
         capacity_of(each.device).count(),
+        counts_of(each.model_state.resident),
+        counts_of(each.model_state.offloaded),
         static_cast<std::uint64_t>(each.device)};
   }
   for (const TagStats& each : stats.tags) {

@@ -36,6 +36,12 @@ class Runtime {
 
   [[nodiscard]] const RuntimeOptions& options() const { return devices_.options(); }
 
+  /// Reads a device's model state, for statistics. It may be called with any of Spillway's locks
+  /// held.
+  using ModelStateSource = ModelStateBytes (*)(DeviceId device);
+  /// Sets the source of all devices; null: none.
+  static void set_model_state_source(ModelStateSource source);
+
   /// Statistics; tags are limited to the first `most_tags` by id.
   [[nodiscard]] RuntimeStats stats(
       std::size_t most_tags = std::numeric_limits<std::size_t>::max()) const;

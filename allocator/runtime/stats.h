@@ -9,9 +9,19 @@
 #include "allocator/step/step_stats.h"
 #include "allocator/transfer/host_arena.h"
 
+#include <array>
+#include <cstddef>
 #include <vector>
 
 namespace spillway {
+
+/// Bytes of model state that may leave a device, by class: parameters, buffers, gradients,
+/// optimizer states.
+struct ModelStateBytes {
+  static constexpr std::size_t kClasses = 4;
+  std::array<Bytes, kClasses> resident{};
+  std::array<Bytes, kClasses> offloaded{};
+};
 
 struct DeviceStats {
   DeviceId device;
@@ -19,6 +29,7 @@ struct DeviceStats {
   HostArenaStats host;
   ResidencyStats residency;
   PauseStats pauses;
+  ModelStateBytes model_state;
 };
 
 struct RuntimeStats : SessionStats {

@@ -4,6 +4,7 @@
 #include "allocator/base/bytes.h"
 #include "allocator/base/file.h"
 #include "allocator/base/result.h"
+#include "allocator/runtime/stats.h"
 
 #include <array>
 #include <cstddef>
@@ -18,7 +19,7 @@ namespace spillway {
 /// little-endian. A changed layout gets a new version.
 struct StatsPageLayout {
   static constexpr std::array<char, 8> kMagic = {'S', 'P', 'I', 'L', 'L', 'T', 'O', 'P'};
-  static constexpr std::uint32_t kVersion = 2;
+  static constexpr std::uint32_t kVersion = 3;
   static constexpr std::size_t kMaxDevices = 8;
   static constexpr std::size_t kMaxTags = 24;
 
@@ -32,6 +33,8 @@ struct StatsPageLayout {
     std::uint64_t copied_out;  // since the process started
     std::uint64_t copied_in;
     std::uint64_t capacity;
+    std::array<std::uint64_t, ModelStateBytes::kClasses> resident;  // model state by class
+    std::array<std::uint64_t, ModelStateBytes::kClasses> away;      // likewise, on the host only
     std::uint64_t index;
   };
 
@@ -64,7 +67,7 @@ struct StatsPageLayout {
 };
 
 static_assert(std::is_trivially_copyable_v<StatsPageLayout>);
-static_assert(sizeof(StatsPageLayout) == 96 + 8 * 80 + 24 * 96);
+static_assert(sizeof(StatsPageLayout) == 96 + 8 * 144 + 24 * 96);
 
 /// The page of this process.
 /// Threads: confined; the reader is another process.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator/device/copies.h"
 
+#include "emulator/device/touching.h"
+
 #include <array>
 #include <cinttypes>
 #include <cstdio>
@@ -77,10 +79,11 @@ bool still_there(Machine& machine, const End& end, const char* name, bool in_gra
   machine.sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
   std::fprintf(stderr,
                "spillway-emulator: \"%s\" accessed memory that was unmapped before it ran: %zu "
-               "bytes at %p\n",
+               "bytes at %p%s\n",
                name,
                end.range.bytes(),
-               end.range.at());
+               end.range.at(),
+               description_of(end.range.begin));
   return false;
 }
 

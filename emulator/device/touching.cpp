@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <string_view>
@@ -15,6 +16,8 @@
 
 namespace spillway::emulator {
 namespace {
+
+std::atomic<const char* (*)(std::uintptr_t)> describer{nullptr};
 
 /// Null if the access is permitted, otherwise the reason against it.
 const char* problem_in_block(const Machine& machine,
@@ -52,6 +55,12 @@ const char* problem(const Machine& machine, int device, Range range, bool write,
 
 }  // namespace
 
+const char* description_of(std::uintptr_t at) {
+  const auto describe = describer.load();
+  const char* const text = describe == nullptr ? nullptr : describe(at);
+  return text == nullptr ? "" : text;
+}
+
 // NOLINTNEXTLINE(readability-function-size): one access, whole
 bool touch(
     Machine& machine, int device, Range range, bool write, const char* operation, Range* granted) {
@@ -59,13 +68,14 @@ bool touch(
   if (wrong == nullptr) return true;
   machine.fail(CUDA_ERROR_ILLEGAL_ADDRESS);
   std::fprintf(stderr,
-               "spillway-emulator: illegal address: \"%s\" on device %d %s %zu bytes at %p: %s\n",
+               "spillway-emulator: illegal address: \"%s\" on device %d %s %zu bytes at %p: %s%s\n",
                operation,
                device,
                write ? "writes" : "reads",
                range.bytes(),
                range.at(),
-               wrong);
+               wrong,
+               description_of(range.begin));
   return false;
 }
 
@@ -90,7 +100,9 @@ void print_address(std::uintptr_t at) {
 void report(int signal, std::uintptr_t at) {
   print("spillway-emulator: the host touched device memory at 0x");
   print_address(at);
-  print(signal == SIGBUS ? " that the machine has no memory for\n" : " that is not mapped\n");
+  print(signal == SIGBUS ? " that the machine has no memory for" : " that is not mapped");
+  print(description_of(at));
+  print("\n");
 }
 
 /// Applies the previous disposition of the signal.
@@ -118,6 +130,10 @@ void handle(int signal, siginfo_t* info, void* context) {
 }
 
 }  // namespace
+
+void describe_addresses(const char* (*describe)(std::uintptr_t at)) {
+  describer = describe;
+}
 
 void report_host_faults() {
   struct sigaction action {};

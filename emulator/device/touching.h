@@ -17,4 +17,10 @@ bool touch(
 /// stderr. Then the previous handler runs, or the signal ends the process. Once per process.
 void report_host_faults();
 
+/// As spillway_emulator_describe_addresses.
+void describe_addresses(const char* (*describe)(std::uintptr_t at));
+
+/// That function's text for the address, to be appended to a report; empty if it has none.
+const char* description_of(std::uintptr_t at);
+
 }  // namespace spillway::emulator

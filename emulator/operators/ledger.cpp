@@ -48,6 +48,13 @@ void Ledger::set_role(std::uintptr_t at, int role) {
   if (found != live_.end()) found->second.block.role = role;
 }
 
+void Ledger::fetched(std::uintptr_t at, int role) {
+  const auto found = live_.find(at);
+  if (found == live_.end()) return;
+  found->second.block.role = role;
+  found->second.block.name = "fetch";
+}
+
 void Ledger::ended(const Block& wanted) {
   if (times_ended_++ != 0) return;
   first_wanted_ = wanted;
@@ -144,6 +151,13 @@ extern "C" SPILLWAY_EXPORT void spillway_operators_set_role(const void* at, int 
   const std::lock_guard lock(all.mutex);
   for (Ledger& ledger : all.of)
     ledger.set_role(reinterpret_cast<std::uintptr_t>(at), role);
+}
+
+extern "C" SPILLWAY_EXPORT void spillway_operators_fetched(const void* at, int role) {
+  Ledgers& all = ledgers();
+  const std::lock_guard lock(all.mutex);
+  for (Ledger& ledger : all.of)
+    ledger.fetched(reinterpret_cast<std::uintptr_t>(at), role);
 }
 
 extern "C" SPILLWAY_EXPORT size_t spillway_operators_at_peak(int device,

@@ -33,6 +33,7 @@ class Ledger {
   /// Ignores blocks that were allocated before the ledger began.
   void freed(std::uintptr_t at);
   void set_role(std::uintptr_t at, int role);
+  void fetched(std::uintptr_t at, int role);
   void ended(const Block& wanted);
 
   [[nodiscard]] std::vector<Block> at_peak() const;

@@ -52,6 +52,9 @@ enum spillway_operators_role {  // NOLINT(readability-identifier-naming): C
 void spillway_operators_allocates_for(int role);
 /// Sets the purpose of the block that begins there. Does nothing if there is none.
 void spillway_operators_set_role(const void* at, int role);
+/// As spillway_operators_set_role, for a block that the running operator allocated to fetch what
+/// was offloaded: its maker is "fetch".
+void spillway_operators_fetched(const void* at, int role);
 
 /// A block of memory and its origin: an operator or backward node, null if there is none, and lines
 /// of the program, null if unknown. Both outlive the process.

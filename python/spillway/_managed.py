@@ -46,7 +46,7 @@ def start(budget: str) -> None:
 
 def manage_parameter(parameter: torch.Tensor) -> None:
     """A parameter, and from now on its gradients."""
-    if _in_process_group() or _is_uninitialized(parameter):
+    if _is_uninitialized(parameter) or _stays_in_process_group(parameter):
         return
     state = glue()
     state.manage(parameter, "parameters", None, 0)
@@ -93,7 +93,7 @@ def _tensors(states: Any) -> Iterator[Any]:
 
 
 def _manage_loaded(tensor: torch.Tensor) -> None:
-    if not _in_process_group():
+    if not _stays_in_process_group(tensor):
         glue().manage(tensor, "parameters", None, 0)
         glue().copy_loaded_model_state()
 
@@ -121,6 +121,14 @@ def _in_process_group() -> bool:
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
+def _stays_in_process_group(tensor: Any) -> bool:
+    """Whether a process group exists. Counts the tensor then."""
+    if not _in_process_group():
+        return False
+    glue().stays_in_process_group(getattr(tensor, "_local_tensor", tensor))
+    return True
+
+
 def _keep_in_process_groups(module: Any) -> None:
     """What a collective works on must not leave meanwhile, and it works on after it has returned."""
     original = module.init_process_group
@@ -143,7 +151,9 @@ def _parameter_registered(_module: Any, _name: str, parameter: Any) -> None:
 
 
 def _buffer_registered(_module: Any, _name: str, buffer: Any) -> None:
-    if buffer is not None and buffer.is_cuda and not _in_process_group() and not _is_uninitialized(buffer):
+    if buffer is None or not buffer.is_cuda or _is_uninitialized(buffer):
+        return
+    if not _stays_in_process_group(buffer):
         glue().manage(buffer, "buffers", None, 0)
 
 

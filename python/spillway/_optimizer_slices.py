@@ -13,15 +13,18 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from spillway._host_shortage import warn_of_host_shortage
 from spillway._load import glue
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["start"]
+__all__ = ["start", "whole_optimizers"]
 
 _TORCHS = "torch.optim."
 _WHOLE = "_spillway_param_groups"  # in an optimizer's __dict__, during its step
+#: The optimizers that have stepped as a whole, because they are not known to work parameter by parameter.
+whole_optimizers: set[str] = set()
 Stepped = Callable[[Any, list[Any]], None]
 
 
@@ -34,7 +37,9 @@ def start(stepped: Stepped) -> None:
     def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         _restore(optimizer)  # after a step that raised
         kind: Any = type(optimizer)
-        if _works_by_parameter(kind) and not _captures() and not _compiles():
+        if not _works_by_parameter(kind):
+            whole_optimizers.add(f"{kind.__module__}.{kind.__qualname__}")
+        elif not _captures() and not _compiles():
             vars(optimizer)[_WHOLE] = optimizer.param_groups
             optimizer.param_groups = _Slices(optimizer, stepped)
 
@@ -43,6 +48,7 @@ def start(stepped: Stepped) -> None:
         for group in optimizer.param_groups:
             stepped(optimizer, group["params"])
         glue().managed_step_ended()
+        warn_of_host_shortage()
 
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(after)

@@ -42,6 +42,7 @@ def start(manage: Callable[[Any], None]) -> None:
     tensor.__cuda_array_interface__ = property(_shared(interface.fget))
     dlpack.to_dlpack = _shared(dlpack.to_dlpack)  # type: ignore[attr-defined]
     tensor.set_ = _guarded_alias(tensor.set_, manage)
+    tensor.new = _new_like(tensor.new)
     storage: Any = torch.UntypedStorage
     for name in _METHODS:
         if hasattr(storage, name):
@@ -84,6 +85,20 @@ def _guarded_alias(original: Any, manage: Callable[[Any], None]) -> Any:
         return result
 
     return set_
+
+
+def _new_like(original: Any) -> Any:
+    """`Tensor.new` takes the type of its result from the dispatch keys, and knows none for the guard's."""
+
+    @functools.wraps(original)
+    def new(self: Any, *arguments: Any, **options: Any) -> Any:
+        import torch
+
+        if self.is_cuda and self.layout is torch.strided:
+            self = torch.empty(0, dtype=self.dtype, device=self.device)
+        return original(self, *arguments, **options)
+
+    return new
 
 
 def _resident(original: Any) -> Any:

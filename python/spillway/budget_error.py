@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from spillway._living import living
 from spillway._load import glue
 from spillway._memory_breakdown import MemoryBreakdown
-from spillway.model_state import state_by_class
+from spillway._operator_need import OperatorNeed, largest_need
+from spillway.model_state import ModelState, state_by_class
 from spillway.report.sizes import size
 from spillway.settings import setting_of
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BudgetError",
+    "level_of_program",
     "optimizers_to_step",
     "raise_if_missed",
     "say_lower_bound",
@@ -29,8 +31,8 @@ __all__ = [
 
 
 class BudgetError(RuntimeError):
-    """A step exceeded its budget although all of its activations were offloaded or recomputed, or because no
-    more host memory could be pinned for them.
+    """A step exceeded its budget although everything that can leave the GPU had left, or because no more host
+    memory could be pinned for it.
 
     The step has completed beyond the budget, because the GPU had room: parameters, gradients and optimizer
     states are those of a whole step.
@@ -41,6 +43,8 @@ class BudgetError(RuntimeError):
         smallest: a budget that this step would have fit, in bytes: from 32 MiB on what Spillway's allocator
             reserves, otherwise what is allocated. It includes the states that an optimizer made in the step,
             but not gradients that are kept for the next one.
+        operator: in a job with a budget, the allocation that needed the most, with its operator and that
+            operator's tensors; else None. ``smallest`` has room for it.
         lower_bound: whether later steps may need more than `smallest`: this step was not followed to the end
             of its optimizer's step, nor was one that began with as many bytes allocated.
         begin: bytes that were allocated when the step saved its first tensor: parameters, gradients and
@@ -49,7 +53,8 @@ class BudgetError(RuntimeError):
         shape: the shape of the first tensor that the step saved for backward, such as ``"[8, 1024]"``.
         breakdown: `smallest` by class of memory, or None if it is unknown.
         capacity: the GPU's memory in bytes, or 0 if it is unknown.
-        host_memory_short: whether activations stayed on the GPU because no host memory could be pinned.
+        host_memory_short: whether activations or model state stayed on the GPU because no host memory could
+            be pinned for them.
     """
 
     def __init__(
@@ -64,9 +69,20 @@ class BudgetError(RuntimeError):
         breakdown: MemoryBreakdown | None = None,
         capacity: int = 0,
         host_memory_short: bool = False,
+        operator: OperatorNeed | None = None,
     ) -> None:
         super().__init__(
-            device, budget, smallest, lower_bound, begin, step, shape, breakdown, capacity, host_memory_short
+            device,
+            budget,
+            smallest,
+            lower_bound,
+            begin,
+            step,
+            shape,
+            breakdown,
+            capacity,
+            host_memory_short,
+            operator,
         )
         self.device = device
         self.budget = budget
@@ -78,6 +94,7 @@ class BudgetError(RuntimeError):
         self.breakdown = breakdown
         self.capacity = capacity
         self.host_memory_short = host_memory_short
+        self.operator = operator
 
     def __str__(self) -> str:
         exceed = '--over-budget warn (over_budget="warn") to exceed the budget'
@@ -94,15 +111,19 @@ class BudgetError(RuntimeError):
             bound = (
                 ". This is a lower bound: an optimizer's step, and the states that it keeps, may need more"
             )
-        why = (
-            "because no more host memory could be pinned for its activations"
-            if self.host_memory_short
-            else "although all of its activations were offloaded or recomputed"
-        )
+        why = "although all of its activations were offloaded or recomputed"
+        if self.host_memory_short:
+            what = "its activations" if self.operator is None else "activations and model state"
+            why = f"because no more host memory could be pinned for {what}"
+        elif self.operator is not None:
+            why = "although everything else had left the GPU"
         return (
             f"budget {self._budget()} is too small: {self._which()} needs {least}"
-            f"{self._need()} on GPU {self.device}, {why}{bound}"
+            f"{self._need()} on GPU {self.device}, {why}{self._operator()}{bound}"
         )
+
+    def _operator(self) -> str:
+        return "" if self.operator is None else f". {self.operator}"
 
     def _advice(self, *others: str) -> str:
         """The alternatives, as an imperative; ``others`` come last."""
@@ -120,8 +141,8 @@ class BudgetError(RuntimeError):
         """The text where later steps may meet the budget; `smallest` is what the step needed."""
         return (
             f"budget {self._budget()} was exceeded: {self._which()} needed {self._need()} on GPU "
-            f"{self.device}. Later steps offload more where they can. If no step may exceed it, use a larger "
-            "budget, a smaller batch or a shorter sequence."
+            f"{self.device}{self._operator()}. Later steps offload more where they can. If no step may "
+            "exceed it, use a larger budget, a smaller batch or a shorter sequence."
         )
 
     def _which(self) -> str:
@@ -158,10 +179,29 @@ def with_breakdown(
     import torch
     from torch.optim import Optimizer
 
+    need = largest_need(device) if glue().job_budget(device) else None
     state = state_by_class(living(Optimizer)).get(device)
+    if need is not None:
+        smallest = max(smallest, need.budget)
+        host_memory_short |= "no_host_memory" in glue().stats()["model_state"]["resident_reasons"]
+        # At that time; since then some of it has left, or was fetched.
+        of = need.resident
+        state = ModelState(of["parameters"] + of["buffers"], of["gradients"], of["optimizer_states"])
     breakdown = MemoryBreakdown.of(smallest, state, activations)
     capacity = torch.cuda.get_device_properties(device).total_memory
-    return device, budget, smallest, lower_bound, begin, step, shape, breakdown, capacity, host_memory_short
+    return (
+        device,
+        budget,
+        smallest,
+        lower_bound,
+        begin,
+        step,
+        shape,
+        breakdown,
+        capacity,
+        host_memory_short,
+        need,
+    )
 
 
 def warn(missed: tuple[Any, ...], adapts: bool) -> None:
@@ -171,10 +211,10 @@ def warn(missed: tuple[Any, ...], adapts: bool) -> None:
     """
     error = BudgetError(*with_breakdown(*missed))
     text = error.excess() if adapts else error.warning()
-    warnings.warn(text, RuntimeWarning, stacklevel=_level_of_program())
+    warnings.warn(text, RuntimeWarning, stacklevel=level_of_program())
 
 
-def _level_of_program() -> int:
+def level_of_program() -> int:
     """The caller's stacklevel for a warning at the innermost line outside of Spillway and PyTorch; the
     caller's own in a thread of autograd, which has no such line."""
     import torch

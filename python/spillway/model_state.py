@@ -44,7 +44,8 @@ class ModelState(NamedTuple):
 
 
 def state_by_class(optimizers: Iterable[torch.optim.Optimizer]) -> dict[int, ModelState]:
-    """Bytes that the optimizers reference, by GPU. A storage counts once, as a parameter or a gradient."""
+    """Bytes on the GPU that the optimizers reference, by GPU. A storage counts once, as a parameter or a
+    gradient. Offloaded ones do not count."""
     sizes: dict[int, list[int]] = {}
     seen: set[int] = set()
     pairs = [each for optimizer in optimizers for each in _tensors(optimizer)]
@@ -54,6 +55,8 @@ def state_by_class(optimizers: Iterable[torch.optim.Optimizer]) -> dict[int, Mod
             storage = getattr(tensor, "_local_tensor", tensor).untyped_storage()
             if storage.device.type == "cuda" and storage.data_ptr() not in seen:
                 seen.add(storage.data_ptr())
+                if glue().is_offloaded(storage):
+                    continue
                 sizes.setdefault(storage.device.index, [0, 0, 0])[index] += storage.nbytes()
     return {device: ModelState(*size) for device, size in sizes.items()}
 

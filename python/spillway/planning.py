@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from spillway._load import glue
+from spillway._resident_reasons import class_lines, reason_lines
 from spillway._summary import device_index
 from spillway.report.sizes import size
+from spillway.statistics import stats
 
 __all__ = ["LIMITS", "Explanation", "PlanPoint", "explain"]
 
@@ -64,6 +66,8 @@ class Explanation:
     link_out: float  # bytes per second, measured
     link_in: float
     taken: float | None  # seconds that steps with this plan take (median of the last 9); none until one has
+    #: As ``spillway.stats()["model_state"]``, of all GPUs; None if it was read from a file.
+    model_state: dict[str, Any] | None = field(default=None, compare=False)
 
     @property
     def optimality(self) -> float:
@@ -71,11 +75,13 @@ class Explanation:
         return self.chosen.bound / self.taken if self.taken else self.chosen.optimality
 
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "optimality": self.optimality}
+        found = {**asdict(self), "optimality": self.optimality}
+        del found["model_state"]
+        return found
 
     @staticmethod
     def from_dict(found: dict[str, Any]) -> Explanation:
-        names = set(Explanation.__dataclass_fields__) - {"chosen", "curve"}
+        names = set(Explanation.__dataclass_fields__) - {"chosen", "curve", "model_state"}
         return Explanation(
             chosen=PlanPoint(**found["chosen"]),
             curve=tuple(PlanPoint(**point) for point in found["curve"]),
@@ -84,6 +90,10 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [*self._head(), "", _row(_TITLES), *map(self._line, self.points)]
+        if self.model_state is not None:
+            classes, reasons = class_lines(self.model_state["classes"]), reason_lines(self.model_state)
+            lines += ["", "Model state now:", *classes] if classes else []
+            lines += ["", "Model state that stays on the GPU:", *reasons] if reasons else []
         return "\n".join(lines)
 
     def _head(self) -> list[str]:
@@ -184,4 +194,5 @@ def _explain(tag: str, device: int, points: int) -> Explanation | None:
         found["out"],
         found["in"],
         found["taken"],
+        dict(stats()["model_state"]),
     )

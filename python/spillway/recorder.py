@@ -21,7 +21,10 @@ from spillway.emulator import is_dry_run
 # CPython forgets that a KeyboardInterrupt ended the program. It would exit with status 1 instead of dying by
 # SIGINT.
 from spillway.planning import explain
+from spillway.report.model_state import SUFFIX as STATE
+from spillway.report.model_state import write_model_state
 from spillway.report.plans import SUFFIX, write_plans
+from spillway.statistics import stats
 from spillway.top import pages
 
 __all__ = ["FORMAT", "start", "stop"]
@@ -62,6 +65,7 @@ def stop() -> None:
         if is_dry_run():  # its devices' clocks stand still unless someone waits for them
             _wait_for_devices()
         _leave_plans()
+        _leave_model_state()
         glue().stop_run_log()
 
 
@@ -74,6 +78,16 @@ def _leave_plans() -> None:
         write_plans(_log_file.with_suffix(SUFFIX), [plan for plan in found if plan is not None])
     except OSError as error:
         _log.warning("the report lacks the plans: %s", error)
+
+
+def _leave_model_state() -> None:
+    """Writes this process's model state beside the log."""
+    if _log_file is None:
+        return
+    try:
+        write_model_state(_log_file.with_suffix(STATE), stats()["model_state"])
+    except OSError as error:
+        _log.warning("the report lacks the model state: %s", error)
 
 
 def _wait_for_devices() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Literal, TypedDict
 
 from spillway._load import glue
@@ -54,7 +55,7 @@ class PendingSources(TypedDict):
 
 
 class SkippedStorages(TypedDict):
-    """Saved storages that were not offloaded, for one reason."""
+    """Storages that are not offloaded, for one reason."""
 
     storages: int
     bytes: int
@@ -76,7 +77,8 @@ class ModelStateStats(TypedDict):
     fetched_bytes: int
     prefetched_bytes: int
     dropped_bytes: int
-    kept_storages: int
+    resident_reasons: dict[str, SkippedStorages]
+    whole_optimizers: list[str]
 
 
 class StepStats(TypedDict):
@@ -242,7 +244,9 @@ def stats() -> Stats:
         ``gradients``, ``optimizer_states``), each with ``storages``, ``resident_bytes`` and
         ``offloaded_bytes`` now; since the beginning: ``copied_bytes`` (copied to the host),
         ``fetched_bytes`` (copied back), of these ``prefetched_bytes`` (before their use),
-        ``dropped_bytes`` (offloaded without a copy, because the host copy was still right); ``kept_storages``: those that stay on the GPU because their addresses are in use.
+        ``dropped_bytes`` (offloaded without a copy, because the host copy was still right);
+        ``resident_reasons``: ``storages`` and ``bytes`` that stay on the GPU now, by reason
+        (docs/model-state.md); ``whole_optimizers`` (list): classes of optimizers that step as a whole.
     ``tags``
         by tag ("" for regions without one): ``ratio`` (float), ``plan_mismatches`` (steps that deviated from
         their plan), and two steps, ``running`` and ``last``, each with ``step``, ``offloadable_bytes`` (saved
@@ -284,4 +288,6 @@ def stats() -> Stats:
     snapshot = glue().stats()
     if (why := snapshot["cannot_help"]) is not None:
         why["text"] = text(why["reason"], why["bytes"])
+    slices = sys.modules.get("spillway._optimizer_slices")  # of a job with a budget
+    snapshot["model_state"]["whole_optimizers"] = sorted(slices.whole_optimizers) if slices else []
     return snapshot

@@ -119,7 +119,7 @@ def test_steps_before_a_plan_has_settled_are_not_compared(tmp_path: Path) -> Non
     _, _, table = asked(tmp_path, "--compare", ways, JOB_STEPS="3")
     line = next(line.split() for line in table.splitlines() if line.startswith("budget"))
     assert line.count("–") == 4  # step, relative, and what is copied
-    assert "budget=1500MiB: its step is unknown: the budget's first steps are recorded" in table
+    assert "budget=1500MiB: its step is unknown: a budget's first steps differ" in table
 
 
 def test_with_a_number_of_steps_a_budget_settles_first(tmp_path: Path) -> None:

@@ -111,10 +111,10 @@ def test_a_budget_that_has_not_settled_has_no_time_and_states_why() -> None:
     process = {"steps": steps_of([BEGINNING, *RECORDED, FOLLOWED[0]])}
     assert process["steps"]["median_ms"] is None
     assert words.unsettled(process).startswith(
-        "unknown: the budget's first steps are recorded, and of 3 steps"
+        "unknown: a budget's first steps differ, and of 3 steps no two in a row"
     )
-    assert words.unsettled(process).endswith(" plan. Let the program take more steps")
-    assert words.unsettled(process, failed=True).endswith(" plan")
+    assert words.unsettled(process).endswith(" same bytes. Let the program take more steps")
+    assert words.unsettled(process, failed=True).endswith(" same bytes")
 
 
 def test_a_missed_budget_is_the_reason_that_a_program_does_not_fit() -> None:

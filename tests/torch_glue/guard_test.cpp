@@ -3,6 +3,7 @@
 #include "tests/torch_glue/model_state_fixture.h"
 
 #include <ATen/cuda/CUDAGraph.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
 #include <sys/wait.h>
@@ -91,6 +92,17 @@ TEST_F(GuardTest, ResultsHaveNoKeyAndViewsHaveIt) {
   EXPECT_TRUE(guarded(x.t()));
   EXPECT_FALSE(guarded(x + 1));
   EXPECT_FALSE(guarded(x.clone()));
+}
+
+TEST_F(GuardTest, TensorsOfPythonCodeThatImplementsAnOperatorAreGuarded) {
+  const at::Tensor x = managed(1);
+  offloaded(x);
+  // As PyTorch excludes them while such code runs.
+  const c10::impl::ExcludeDispatchKeyGuard in_python(
+      c10::DispatchKeySet(c10::DispatchKeySet::FULL) -
+      c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, c10::DispatchKey::Python) -
+      c10::DispatchKeySet(c10::DispatchKey::Python));
+  EXPECT_TRUE(holds(x + 1, values(2)));
 }
 
 TEST_F(GuardTest, ACapturedStorageIsFetchedOutsideTheGraphAndStays) {

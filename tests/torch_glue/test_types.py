@@ -110,6 +110,10 @@ def check(value: object, kind: object, path: str) -> None:
         assert isinstance(value, dict), path
         for key, inner in value.items():
             check(inner, arguments[1], f"{path}[{key!r}]")
+    elif origin is list:
+        assert isinstance(value, list), path
+        for index, inner in enumerate(value):
+            check(inner, arguments[0], f"{path}[{index}]")
     elif origin is types.UnionType or origin is typing.Union:
         if value is not None or type(None) not in arguments:
             (other,) = (each for each in arguments if each is not type(None))

@@ -75,6 +75,14 @@ void DeviceStorages::collect(std::vector<std::shared_ptr<ManagedStorage>>& all) 
     if (storage != nullptr) all.push_back(storage->shared_from_this());
 }
 
+const ManagedStorage* DeviceStorages::offloaded_at(driver::DevicePtr at) {
+  if (!mutex_.try_lock()) return nullptr;
+  const std::unique_lock<LightMutex> lock(mutex_, std::adopt_lock);
+  for (const ManagedStorage* const storage : storages_)
+    if (storage != nullptr && storage->faults_at(at)) return storage;
+  return nullptr;
+}
+
 std::shared_ptr<ManagedStorage> DeviceStorages::take(std::uint64_t after) {
   const LightLock lock(mutex_);
   const auto slot = queue_.take(after);

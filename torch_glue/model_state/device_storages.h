@@ -40,6 +40,9 @@ class DeviceStorages {
   /// Stream: no wait.
   void copy_loaded();
 
+  /// As ManagedStorages::offloaded_at.
+  const ManagedStorage* offloaded_at(driver::DevicePtr at);
+
   /// Adds all of them.
   void collect(std::vector<std::shared_ptr<ManagedStorage>>& all);
 

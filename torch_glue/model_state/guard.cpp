@@ -7,6 +7,7 @@
 #include "torch_glue/model_state/guarded_operator.h"
 #include "torch_glue/model_state/list_slices.h"
 #include "torch_glue/model_state/managed_storages.h"
+#include "torch_glue/model_state/running_operator.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -16,10 +17,15 @@ namespace spillway {
 namespace {
 
 constexpr auto kKey = compat::kGuardKey;
+/// Python code that implements an operator (`__torch_dispatch__`) runs without the keys above
+/// DispatchKey::Python, of which kKey is one. The tensors that it uses are guarded by this one,
+/// which is below, and which PyTorch uses for no tensors.
+constexpr auto kKeyInPython = c10::DispatchKey::CustomRNGKeyId;
+constexpr c10::DispatchKeySet kKeys({kKey, kKeyInPython});
 
-/// An operator without the guard's key for the operators that it calls.
+/// An operator without the guard's keys for the operators that it calls.
 void run_unguarded(const c10::OperatorHandle& op, c10::DispatchKeySet below, c10::Stack* stack) {
-  const c10::impl::ExcludeDispatchKeyGuard guard(kKey);
+  const c10::impl::ExcludeDispatchKeyGuard guard(kKeys);
   op.redispatchBoxed(below, stack);
 }
 
@@ -34,7 +40,8 @@ void run_below_guard(const GuardedOperator& known,
                      const c10::OperatorHandle& op,
                      c10::DispatchKeySet keys,
                      c10::Stack* stack) {
-  const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+  const auto top = keys.has(kKey) ? kKey : kKeyInPython;
+  const auto below = (keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, top)) - kKeys;
   if (known.of_pytorch() && !keys.has(c10::DispatchKey::Python)) {
     run_unguarded(op, below, stack);
   } else {
@@ -48,11 +55,12 @@ void guard(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* 
   if (ManagedStorages::instance().chaotic()) ManagedStorages::instance().make_chaos();
   const GuardedOperator& known = GuardedOperator::of(op);
   if (known.takes_lists() && run_in_slices(known, op, keys, stack)) return;
-  PinnedStorages pinned;
   const std::size_t first = stack->size() - known.arguments();
+  const RunningOperator running(op, *stack, first);
+  PinnedStorages pinned;
   for (const std::size_t i : known.tensors())
     pinned.add((*stack)[first + i], known.writes(i));
-  if (known.wraps()) pinned.keep();
+  if (known.wraps()) pinned.keep(ResidentReason::kWrapped);
   pinned.copy_ahead();
   run_below_guard(known, op, keys, stack);
   if (known.sets_storage()) guard_alias(stack->back().toTensor());
@@ -65,6 +73,9 @@ void install_guard() {
       new torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
   static const bool once = [] {
     library->fallback(torch::CppFunction::makeFromBoxedFunction<&guard>());
+    static auto* const in_python =
+        new torch::Library(torch::Library::IMPL, "_", kKeyInPython, __FILE__, __LINE__);
+    in_python->fallback(torch::CppFunction::makeFromBoxedFunction<&guard>());
     static auto* const special =
         new torch::Library(torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
     special->impl("_lazy_clone", &clone_at_once);
@@ -73,8 +84,13 @@ void install_guard() {
   static_cast<void>(once);
 }
 
+std::vector<c10::DispatchKey> guard_keys() {
+  return {kKey, kKeyInPython};
+}
+
 void set_guarded(const at::Tensor& tensor) {
   compat::add_key(*tensor.unsafeGetTensorImpl(), kKey);
+  compat::add_key(*tensor.unsafeGetTensorImpl(), kKeyInPython);
 }
 
 void guard_alias(const at::Tensor& tensor) {
@@ -96,9 +112,9 @@ void PinnedStorages::copy_ahead() {
   ManagedStorages::instance().copy_ahead(device, stream);
 }
 
-void PinnedStorages::keep() {
+void PinnedStorages::keep(ResidentReason why) {
   for (const auto& storage : pinned_)
-    storage->keep();
+    storage->keep(why);
 }
 
 void PinnedStorages::add(c10::StorageImpl& storage, bool writes) {

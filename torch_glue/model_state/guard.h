@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "torch_glue/model_state/resident_reason.h"
+
 #include <ATen/core/Tensor.h>
+
+#include <vector>
 
 namespace spillway {
 
@@ -9,14 +13,18 @@ namespace spillway {
 /// its arguments first, and keeps them resident while it runs. Operators on lists run in slices
 /// (list_slices.h). Views inherit the key, results do not; a tensor that `set_` makes a view gets
 /// it. Storages that become part of a sparse or nested tensor, which cannot be guarded, stay
-/// resident. The key is DispatchKey::Fake, which PyTorch declares for use outside its tree.
+/// resident. The key is DispatchKey::Fake, which PyTorch declares for use outside its tree. Within
+/// `__torch_dispatch__` it is a second one, DispatchKey::CustomRNGKeyId.
 ///
 /// Operators that an operator of PyTorch calls are not guarded, because it has no tensors but its
 /// arguments. Those that an operator of another library or a Python mode calls are guarded too.
 /// Errors: c10::Error if another library uses that key.
 void install_guard();
 
-/// Gives the tensor the key.
+/// The keys that guarded tensors have.
+std::vector<c10::DispatchKey> guard_keys();
+
+/// Gives the tensor the keys.
 void set_guarded(const at::Tensor& tensor);
 
 /// Gives the tensor the key if its storage is managed.
@@ -41,7 +49,7 @@ class PinnedStorages {
   void copy_ahead();
 
   /// Keeps them resident after its lifetime too.
-  void keep();
+  void keep(ResidentReason why);
 
  private:
   c10::SmallVector<std::shared_ptr<class ManagedStorage>, 8> pinned_;

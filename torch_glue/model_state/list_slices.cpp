@@ -3,6 +3,7 @@
 
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/model_state/guard.h"
+#include "torch_glue/model_state/running_operator.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -149,6 +150,7 @@ bool run_in_slices(const GuardedOperator& known,
   std::vector<std::vector<at::Tensor>> results(op.schema().returns().size());
   for (std::size_t begin = 0, end = 0; begin < call.length(); begin = end) {
     end = call.end_of(begin);
+    const RunningOperator running(op, *stack, stack->size());
     PinnedStorages pinned;
     call.push_slice(begin, end, *stack, pinned);
     pinned.copy_ahead();

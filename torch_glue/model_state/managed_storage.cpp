@@ -113,7 +113,7 @@ void ManagedStorage::end(void* context) {
     // An offload that is under way has a reference to the storage, so none is.
     const LightLock lock(ended.mutex_);
     if (ended.on_device_.exchange(false)) block = ended.block_;
-    ended.kept_ = true;
+    ended.kept_ = ResidentReason::kEnded;
   }
   SpillwayAllocator::instance().release(block);
 }
@@ -150,7 +150,7 @@ void ManagedStorage::prepare(c10::StorageImpl& storage, c10::cuda::CUDAStream st
 
 void ManagedStorage::prepare_captured(c10::StorageImpl& storage, c10::cuda::CUDAStream stream) {
   const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
-  kept_ = true;
+  kept_ = ResidentReason::kGraph;
   // A replay neither fetches nor waits for one.
   fetch(storage, c10::cuda::getStreamFromPool(/*isHighPriority=*/false, stream.device_index()));
   const LightLock lock(mutex_);
@@ -218,6 +218,7 @@ void ManagedStorage::fetch_into(Block& block,
   set_address(storage, block_);
   on_device_ = true;
   ManagedStorages::instance().count_fetch(size_);
+  ManagedStorages::instance().report_fetch(block_, class_);
 }
 
 void ManagedStorage::wait_on(c10::cuda::CUDAStream stream) {
@@ -234,13 +235,19 @@ void ManagedStorage::wait_on(c10::cuda::CUDAStream stream) {
 }
 
 bool ManagedStorage::may_leave(const c10::intrusive_ptr<c10::StorageImpl>& alive) {
-  if (!on_device_ || kept_ || pins_ != 0 || ManagedStorage::of(*alive) != this) return false;
+  if (!on_device_ || kept() || pins_ != 0 || ManagedStorage::of(*alive) != this) return false;
   const ManagedStorages& all = ManagedStorages::instance();
   if (all.keeps_all() || kept_in_step_ == all.step()) return false;
-  if (captures() || !only_keyed(compat::holders_in_cpp(alive, *alive) - 1)) return false;
+  if (captures()) return false;
+  if (!only_keyed(compat::holders_in_cpp(alive, *alive) - 1)) {
+    refused_ = ResidentReason::kReferenced;
+    return false;
+  }
+  const HeapBlockInfo block = place_.device.heap().find(driver::DevicePtr(block_));
+  tag_ = block.tag;
   // Other processes may have its memory mapped.
-  if (place_.device.heap().find(driver::DevicePtr(block_)).shared) kept_ = true;
-  return !kept_;
+  if (block.shared) kept_ = ResidentReason::kShared;
+  return !kept();
 }
 
 void ManagedStorage::add_keyed(const at::Tensor& tensor) {
@@ -312,9 +319,14 @@ void* ManagedStorage::leave(const c10::intrusive_ptr<c10::StorageImpl>& alive) {
     ManagedStorages::instance().count_drop(size_);
   } else if (const Status left = copy_out(); !left.ok()) {
     on_device_ = true;
+    if (left.code() == Code::kOutOfHostMemory) {
+      refused_ = ResidentReason::kNoHostMemory;
+      ManagedStorages::instance().note_host_shortage(left);
+    }
     if (log_enabled()) log("a storage of the model stays on the GPU: " + left.message());
     return nullptr;
   }
+  refused_ = ResidentReason::kNone;
   set_address(*alive, address_.raw());
   return std::exchange(block_, nullptr);
 }
@@ -361,6 +373,19 @@ void ManagedStorage::verify() {
   check(driver::Timeline::wait_sync(copy.value().written()));
   if (std::memcmp(copy.value().bytes().data, host_.bytes().data, size_.count()) != 0)
     ManagedStorages::instance().count_stale();
+}
+
+ResidentReason ManagedStorage::resident_reason() const {
+  if (!on_device_) return ResidentReason::kNone;
+  if (kept()) return kept_;
+  const ManagedStorages& all = ManagedStorages::instance();
+  if (all.keeps_all()) return ResidentReason::kProcessGroup;
+  return kept_in_step_ == all.step() ? ResidentReason::kDataPtr : refused_.load();
+}
+
+bool ManagedStorage::faults_at(driver::DevicePtr at) const {
+  return !on_device_ && at.address() >= address_.address() &&
+         at.address() - address_.address() < size_.count();
 }
 
 StorageResidency ManagedStorage::residency() {

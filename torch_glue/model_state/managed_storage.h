@@ -6,6 +6,7 @@
 #include "allocator/residency/residency.h"
 #include "torch_glue/model_state/offload_queue.h"
 #include "torch_glue/model_state/offloaded_addresses.h"
+#include "torch_glue/model_state/resident_reason.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
@@ -101,12 +102,19 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   Bytes copy_ahead();
 
   /// Keeps it resident from now on. Requires: it is pinned.
-  void keep() { kept_ = true; }
+  void keep(ResidentReason why) { kept_ = why; }
 
   /// Likewise, until ManagedStorages::step() has another value.
   void keep_in_step(std::uint64_t step) { kept_in_step_ = step; }
 
-  [[nodiscard]] bool kept() const { return kept_; }
+  [[nodiscard]] bool kept() const { return kept_ != ResidentReason::kNone; }
+
+  /// Why it stays resident, as far as it is known: kReferenced and kNoHostMemory are what the last
+  /// attempt to offload it met. kNone if nothing keeps it, or it is offloaded.
+  [[nodiscard]] ResidentReason resident_reason() const;
+
+  /// Whether it is offloaded and `at` is in its address range. For reports; takes no lock.
+  [[nodiscard]] bool faults_at(driver::DevicePtr at) const SPILLWAY_UNCHECKED_LOCKS;
 
   /// This tensor over the storage has the guard's key.
   void add_keyed(const at::Tensor& tensor);
@@ -179,14 +187,15 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   std::atomic<ModelClass> class_;
   const AccessOrder::Id id_;
   const Place place_;
-  const TagId tag_;  // of its blocks
+  std::atomic<TagId> tag_;  // of its next block: that of the last one
 
   // pin() reads on_device_ after it has raised pins_; offload() reads pins_ after it has cleared
   // on_device_. So one of them sees the other.
   std::atomic<int> pins_{0};
   std::atomic<bool> on_device_{true};
   std::atomic<bool> changed_{true};  // since its last copy to the host
-  std::atomic<bool> kept_{false};
+  std::atomic<ResidentReason> kept_{ResidentReason::kNone};
+  std::atomic<ResidentReason> refused_{ResidentReason::kNone};  // by the last attempt to offload it
   std::atomic<std::uint64_t> kept_in_step_{0};
   std::atomic<CUstream> home_;       // the stream that its block was allocated on
   std::atomic<bool> awaited_{true};  // home_ has waited for the fetch

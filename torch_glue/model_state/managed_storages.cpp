@@ -4,10 +4,15 @@
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/base/compat.h"
 #include "torch_glue/cuda_allocator/cuda_allocator.h"
+#include "torch_glue/model_state/budget_excess.h"
 #include "torch_glue/model_state/guard.h"
 #include "torch_glue/saved_storage/skip.h"
 
+#include <ATen/SparseTensorImpl.h>
+
 #include <algorithm>
+#include <cstdio>
+#include <mutex>
 #include <utility>
 
 namespace spillway {
@@ -15,6 +20,24 @@ namespace {
 
 /// The gradient and the states of a parameter have the identities after its own.
 constexpr AccessOrder::Id kSlots = 16;
+
+/// For driver::describe_addresses.
+const char* describe_offloaded(std::uintptr_t at) {
+  ManagedStorages& all = ManagedStorages::instance();
+  const ManagedStorage* const storage = all.offloaded_at(driver::DevicePtr(at));
+  if (storage == nullptr) return nullptr;
+  static std::array<char, 512> text{};
+  const std::string name = all.name_of(storage->id());
+  std::snprintf(
+      text.data(),
+      text.size(),
+      ", because it belongs to an offloaded tensor of the %s: %s (%s). Code that uses its "
+      "address without PyTorch's dispatcher needs spillway.keep_on_device, or Tensor.data_ptr()",
+      model_class_name(storage->model_class()),
+      name.empty() ? "name unknown" : name.c_str(),
+      readable(storage->size()).c_str());
+  return text.data();
+}
 
 }  // namespace
 
@@ -27,6 +50,9 @@ void ManagedStorages::start(Bytes min_bytes) {
   min_bytes_ = min_bytes;
   if (on_.exchange(true)) return;
   install_guard();
+  note_budget_excesses();
+  driver::describe_addresses(&describe_offloaded);
+  Runtime::set_model_state_source([](DeviceId device) { return instance().bytes(device); });
   DeviceRuntime::set_reclaimer(DeviceRuntime::Reclaims::kModelState, &ManagedStorages::reclaim);
 }
 
@@ -35,8 +61,26 @@ Unmanaged ManagedStorages::manage(const at::Tensor& tensor,
                                   const at::Tensor& owner,
                                   int slot) {
   if (!on() || !tensor.defined() || !tensor.is_cuda()) return Unmanaged::kNotOnDevice;
-  if (is_wrapper(tensor) || tensor.layout() != at::kStrided) return Unmanaged::kNotStrided;
+  if (is_wrapper(tensor)) return Unmanaged::kNotStrided;
+  if (tensor.layout() != at::kStrided) {
+    if (tensor.layout() == at::kSparse) {
+      const at::Tensor& values =
+          static_cast<const at::SparseTensorImpl*>(tensor.unsafeGetTensorImpl())->values();
+      if (values.has_storage()) stays(values.storage(), ResidentReason::kSparse);
+    }
+    return Unmanaged::kNotStrided;
+  }
   if (!tensor.has_storage()) return Unmanaged::kNotOnDevice;
+  const Unmanaged why = manage_storage(tensor, of, owner, slot);
+  if (why == Unmanaged::kTiny) stays(tensor.storage(), ResidentReason::kTiny);
+  if (why == Unmanaged::kOtherMemory) stays(tensor.storage(), ResidentReason::kOtherMemory);
+  return why;
+}
+
+Unmanaged ManagedStorages::manage_storage(const at::Tensor& tensor,
+                                          ModelClass of,
+                                          const at::Tensor& owner,
+                                          int slot) {
   const c10::Storage& storage = tensor.storage();
   if (ManagedStorage* const known = ManagedStorage::of(*storage.unsafeGetStorageImpl())) {
     known->set_model_class(of);
@@ -159,17 +203,73 @@ void ManagedStorages::make_chaos() {
 
 ManagedStats ManagedStorages::stats() {
   ManagedStats stats;
+  unmanaged_.read(stats.resident);
   for (const auto& storage : all()) {
     ManagedStats::OfClass& of = stats.classes.at(static_cast<std::size_t>(storage->model_class()));
     ++of.storages;
     (storage->on_device() ? of.resident : of.offloaded) += storage->size();
-    if (storage->kept()) ++stats.kept;
+    const ResidentReason why = storage->resident_reason();
+    if (why != ResidentReason::kNone) count(stats.resident, why, storage->size());
   }
   stats.copied_out = Bytes{copied_out_};
   stats.fetched = Bytes{fetched_};
   stats.prefetched = Bytes{prefetched_};
   stats.dropped = Bytes{dropped_};
   return stats;
+}
+
+ModelStateBytes ManagedStorages::bytes(DeviceId device) {
+  static_assert(ModelStateBytes::kClasses == static_cast<std::size_t>(ModelClass::kCount));
+  ModelStateBytes bytes;
+  std::vector<std::shared_ptr<ManagedStorage>> found;
+  if (DeviceStorages* const known = of(device)) known->collect(found);
+  for (const auto& storage : found) {
+    auto& of = storage->on_device() ? bytes.resident : bytes.offloaded;
+    of.at(static_cast<std::size_t>(storage->model_class())) += storage->size();
+  }
+  return bytes;
+}
+
+void ManagedStorages::set_name(AccessOrder::Id id, std::string name) {
+  const LightLock lock(reports_mutex_);
+  names_[id] = std::move(name);
+}
+
+std::string ManagedStorages::name_of(AccessOrder::Id id) {
+  const AccessOrder::Id slot = (id - 1) % kSlots;  // identities begin at 1
+  const LightLock lock(reports_mutex_);
+  const auto found = names_.find(id - slot);
+  if (found == names_.end()) return {};
+  constexpr AccessOrder::Id kGradient = 1;
+  if (slot == 0) return found->second;
+  return (slot == kGradient ? "gradient of " : "state of ") + found->second;
+}
+
+void ManagedStorages::note_host_shortage(const Status& why) {
+  const LightLock lock(reports_mutex_);
+  if (host_shortage_.empty() && !host_shortage_taken_) host_shortage_ = why.detail();
+}
+
+std::optional<ManagedStorages::HostShortage> ManagedStorages::take_host_shortage() {
+  HostShortage shortage{};
+  {
+    const LightLock lock(reports_mutex_);
+    if (host_shortage_.empty()) return std::nullopt;
+    host_shortage_taken_ = true;
+    shortage.why = std::exchange(host_shortage_, {});
+  }
+  for (const auto& storage : all())
+    shortage.model_state.at(static_cast<std::size_t>(storage->model_class())) += storage->size();
+  return shortage;
+}
+
+const ManagedStorage* ManagedStorages::offloaded_at(driver::DevicePtr at) {
+  for (auto& device : devices_) {
+    DeviceStorages* const known = device.load();
+    const ManagedStorage* const found = known == nullptr ? nullptr : known->offloaded_at(at);
+    if (found != nullptr) return found;
+  }
+  return nullptr;
 }
 
 }  // namespace spillway

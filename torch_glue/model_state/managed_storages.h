@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator/runtime/stats.h"
 #include "torch_glue/model_state/device_storages.h"
+#include "torch_glue/model_state/unmanaged_storages.h"
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <random>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace spillway {
@@ -30,9 +35,9 @@ struct ManagedStats {
   std::array<OfClass, static_cast<std::size_t>(ModelClass::kCount)> classes{};
   Bytes copied_out;
   Bytes fetched;
-  Bytes prefetched;        // part of these that was fetched before its use
-  Bytes dropped;           // offloaded without a copy
-  std::uint64_t kept = 0;  // storages that stay resident, because their addresses are in use
+  Bytes prefetched;           // part of these that was fetched before its use
+  Bytes dropped;              // offloaded without a copy
+  ResidentCounts resident{};  // storages that stay on the device, also unmanaged ones
 };
 
 /// All managed storages of the process.
@@ -58,6 +63,9 @@ class ManagedStorages {
 
   /// From now on what is resident stays so, and what is fetched too.
   void keep_all() { keeps_all_ = true; }
+
+  /// A storage of model state is not given to manage(), for that reason. For statistics.
+  void stays(const c10::Storage& storage, ResidentReason why) { unmanaged_.add(storage, why); }
 
   [[nodiscard]] bool keeps_all() const { return keeps_all_.load(std::memory_order_relaxed); }
 
@@ -94,9 +102,48 @@ class ManagedStorages {
 
   [[nodiscard]] ManagedStats stats();
 
+  /// Bytes by ModelClass.
+  using ByClass = std::array<Bytes, static_cast<std::size_t>(ModelClass::kCount)>;
+
+  /// Those on the device, and those on the host only.
+  ModelStateBytes bytes(DeviceId device);
+
+  /// The name of a managed tensor, for reports, such as "layers.0.weight".
+  void set_name(AccessOrder::Id id, std::string name);
+
+  /// That name, or "gradient of NAME" and "state of NAME" for what belongs to a parameter; empty if
+  /// it is unknown.
+  std::string name_of(AccessOrder::Id id);
+
+  /// No host memory could be pinned for a storage that was to be offloaded.
+  void note_host_shortage(const Status& why);
+
+  /// The first one, once. `model_state`: bytes of all managed storages.
+  struct HostShortage {
+    std::string why;
+    ByClass model_state;
+  };
+
+  std::optional<HostShortage> take_host_shortage();
+
+  /// The managed storage whose offloaded address range contains `at`; null if none. Waits for no
+  /// lock: for signal handlers.
+  const ManagedStorage* offloaded_at(driver::DevicePtr at);
+
   void count_fetch(Bytes size) { fetched_ += size.count(); }
 
   void count_prefetch(Bytes size) { prefetched_ += size.count(); }
+
+  /// A storage of that class has been fetched to `at`.
+  using FetchObserver = void (*)(const void* at, ModelClass of);
+
+  /// Sets the observer of all fetches; null: none. It must not allocate device memory.
+  void set_fetch_observer(FetchObserver observer) { fetch_observer_ = observer; }
+
+  void report_fetch(const void* at, ModelClass of) const {
+    if (const FetchObserver observer = fetch_observer_.load(std::memory_order_relaxed))
+      observer(at, of);
+  }
 
   void count_offload(Bytes size) { copied_out_ += size.count(); }
 
@@ -108,6 +155,10 @@ class ManagedStorages {
   ManagedStorages() = default;
 
   std::vector<std::shared_ptr<ManagedStorage>> all();
+  Unmanaged manage_storage(const at::Tensor& tensor,
+                           ModelClass of,
+                           const at::Tensor& owner,
+                           int slot);
   DeviceStorages& of(DeviceRuntime& device) SPILLWAY_REQUIRES(mutex_);
   /// Null if the device has no managed storage.
   DeviceStorages* of(DeviceId device);
@@ -122,6 +173,13 @@ class ManagedStorages {
   std::atomic<std::uint64_t> step_{1};
   std::atomic<unsigned> chaos_{0};
   std::atomic<std::uint64_t> stale_{0};
+
+  std::atomic<FetchObserver> fetch_observer_{nullptr};
+  UnmanagedStorages unmanaged_;
+  LightMutex reports_mutex_;
+  std::unordered_map<AccessOrder::Id, std::string> names_ SPILLWAY_GUARDED_BY(reports_mutex_);
+  std::string host_shortage_ SPILLWAY_GUARDED_BY(reports_mutex_);
+  bool host_shortage_taken_ SPILLWAY_GUARDED_BY(reports_mutex_) = false;
 
   std::array<std::atomic<DeviceStorages*>, C10_COMPILE_TIME_MAX_GPUS> devices_{};
   LightMutex mutex_;

@@ -128,6 +128,10 @@ def _show(answers: Sequence[Answer], question: Question, shown: Console) -> None
             why = f"its step is {words.unsettled(process)}"
         if why:
             shown.print(Text(f"{answer.alternative}: {why}"), soft_wrap=True)
+        for process in answer.processes:
+            if (state := process.get("model_state")) and (text := words.model_state(state)):
+                line = f"{answer.alternative}: model state at the end: {text}"
+                shown.print(Text(line), soft_wrap=True)
     if any(answer.with_more_memory for answer in answers):
         shown.print(Text("Rows that do not fit show the figures of a GPU with enough memory."))
     if any(process.get("compiled") for answer in answers for process in answer.processes):

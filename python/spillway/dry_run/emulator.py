@@ -121,6 +121,12 @@ class Accounting:
     def set_role(self, at: int, role: str) -> None:
         self._operators.spillway_operators_set_role(ctypes.c_void_p(at), ROLES.index(role))
 
+    def of_fetches(self, *roles: str) -> tuple[int, list[int]]:
+        """The address of a function that is to be called with the address of fetched memory and its role, and
+        the numbers of these roles."""
+        function = ctypes.cast(self._operators.spillway_operators_fetched, ctypes.c_void_p)
+        return function.value or 0, [ROLES.index(role) for role in roles]
+
     def at_peak(self, device: int) -> list[Block]:
         count = self._operators.spillway_operators_at_peak(device, None, ctypes.c_size_t(0))
         blocks = (_Block * count)()

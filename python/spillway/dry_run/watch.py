@@ -19,6 +19,7 @@ from spillway.dry_run.answer import QUESTION, SUFFIX
 from spillway.dry_run.emulator import Accounting
 from spillway.dry_run.figures import Moment, process_figures, settled_steps
 from spillway.dry_run.layers import Layers
+from spillway.report.sizes import size
 
 if TYPE_CHECKING:
     from spillway.statistics import CannotHelp, ModelStateStats, TagStats
@@ -71,6 +72,7 @@ class _Watch:
         if self.layers is not None:
             self.layers.watch()
         self.knows_holders = self.accounting.watch_memory()
+        self.follow_fetches()
         self._keep_peaks_over_resets()
         self.moments.append(self.moment())
         expect_global_hooks()
@@ -78,6 +80,15 @@ class _Watch:
         optimizer.register_optimizer_step_pre_hook(self.before_step)
         optimizer.register_optimizer_step_post_hook(self.after_step)
         atexit.register(self.write)
+
+    def follow_fetches(self) -> None:
+        """What model state is fetched into has its class, not that of the operator that needs it."""
+        from spillway._load import glue
+
+        if glue.cache_info().currsize:
+            # Buffers count as parameters.
+            roles = ("parameters", "parameters", "gradients", "optimizer_states")
+            glue().report_fetches(*self.accounting.of_fetches(*roles))
 
     def moment(self) -> Moment:
         to_host, to_device = self.accounting.copied()
@@ -165,12 +176,15 @@ class _Watch:
             self.set_role("optimizer_states", _tensors(optimizer.state))
         figures = process_figures(self.accounting, self.knows_holders, self.moments, self.moment())
         cuda = self.torch.cuda
+        offloaded = _offloaded_at_peaks()
         for device in figures["devices"]:
             index = device["index"]
             device["name"] = cuda.get_device_properties(index).name
             device["capacity_bytes"] = cuda.get_device_properties(index).total_memory
             device["available_bytes"] = self.available[index]
             device["peak_allocated_bytes"], device["peak_reserved_bytes"] = self.peak(index)
+            device["offloaded_at_peak_bytes"] = offloaded.get(index, 0)
+            device["budget_exceeded"] = _budget_exceeded(index)
         figures["devices"] = [each for each in figures["devices"] if each["peak_reserved_bytes"]]
         about = {
             "process": self.process,
@@ -207,8 +221,26 @@ def _cannot_help() -> CannotHelp | None:
 def _model_state() -> ModelStateStats | None:
     """As spillway.stats() has it; None where the program does not use Spillway."""
     from spillway._load import glue
+    from spillway.statistics import stats
 
-    return glue().stats()["model_state"] if glue.cache_info().currsize else None
+    return stats()["model_state"] if glue.cache_info().currsize else None
+
+
+def _budget_exceeded(device: int) -> str | None:
+    """What needed the most beyond a job's budget, also in evaluations; None if nothing did."""
+    from spillway._load import glue
+    from spillway._operator_need import largest_need
+
+    need = largest_need(device) if glue.cache_info().currsize else None
+    return None if need is None else f"{size(need.needed)} were reserved. {need}"
+
+
+def _offloaded_at_peaks() -> dict[int, int]:
+    """Bytes that were on the host at the peak of the allocated bytes, by device of Spillway's heap."""
+    from spillway._load import glue
+
+    devices = glue().stats()["devices"] if glue.cache_info().currsize else {}
+    return {index: of["heap"]["offloaded_at_allocated_peak_bytes"] for index, of in devices.items()}
 
 
 def _plans(tags: dict[str, TagStats]) -> tuple[Any, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from spillway._resident_reasons import class_lines, reason_lines
 from spillway.dry_run.answer import Answer, missing
 from spillway.report.sizes import count, percent, size, span
 
@@ -18,6 +19,7 @@ __all__ = [
     "maker",
     "makers",
     "milliseconds",
+    "model_state",
     "nothing",
     "role",
     "title",
@@ -55,12 +57,15 @@ def facts(
     found = [
         (
             "memory",
-            f"{size(device['peak_allocated_bytes'])} allocated at the peak, {size(reserved)} reserved: "
+            f"{size(device['peak_allocated_bytes'])} allocated at the peak{_offloaded(device)}, "
+            f"{size(reserved)} reserved: "
             f"{percent(reserved / device['capacity_bytes'])} of the GPU's memory",
         ),
         ("fits", _fits(process, device, failed)),
         ("step", _step(process, samples, failed)),
     ]
+    if exceeded := device.get("budget_exceeded"):
+        found.insert(2, ("budget", f"exceeded: {exceeded}"))
     if process.get("compiled"):
         found.append(("compile", COMPILED))
     shares = device["shares"]
@@ -71,14 +76,21 @@ def facts(
         found.append(("copies", _copies(copied, shares, bool(process["steps"]["count"]))))
     if shares and shares["collectives"]:
         found.append(("ranks", f"collectives for {percent(shares['collectives'])} of the time"))
-    if (state := process.get("model_state")) and (text := _offloaded_state(state["classes"])):
-        found.append(("state", text))
+    if (state := process.get("model_state")) and (text := model_state(state)):
+        found.append(("state", f"at the end: {text}"))
+        if stays := reason_lines(state):
+            found.append(("stays", f"on the GPU: {'; '.join(stays)}"))
     why = process.get("cannot_help")
     if why is not None and why["device"] == device["index"]:
         found.append(("offload", why["text"]))
     if process["peak_pinned_bytes"] >= _PINNED_SHOWN:
         found.append(("host", f"{size(process['peak_pinned_bytes'])} of its memory pinned at the peak"))
     return found
+
+
+def _offloaded(device: dict[str, Any]) -> str:
+    away = device.get("offloaded_at_peak_bytes", 0)
+    return f" while {size(away)} were offloaded" if away else ""
 
 
 def _fits(process: dict[str, Any], device: dict[str, Any], failed: bool) -> str:
@@ -120,8 +132,8 @@ def unsettled(process: dict[str, Any], failed: bool = False) -> str:
     taken = count(process["steps"]["count"], "step")
     advice = "" if failed else ". Let the program take more steps"
     return (
-        f"unknown: the budget's first steps are recorded, and of {taken} no two in a row followed the same "
-        f"plan{advice}"
+        f"unknown: a budget's first steps differ, and of {taken} no two in a row offloaded and recomputed "
+        f"the same bytes{advice}"
     )
 
 
@@ -145,13 +157,10 @@ def _copies(copied: dict[str, int], shares: dict[str, float], in_steps: bool) ->
     return f"{text}, for {busy[0]} and {busy[1]} of the time"
 
 
-def _offloaded_state(classes: dict[str, dict[str, int]]) -> str:
-    """Empty if all of it is on the GPU."""
-    parts = []
-    for name, of in classes.items():
-        if away := of["offloaded_bytes"]:
-            parts.append(f"{name.replace('_', ' ')} {size(away)} of {size(away + of['resident_bytes'])}")
-    return f"on the host at the end: {', '.join(parts)}" if parts else ""
+def model_state(state: dict[str, Any]) -> str:
+    """Empty if none of it has left the GPU so far."""
+    moved = state["copied_bytes"] or any(of["offloaded_bytes"] for of in state["classes"].values())
+    return "; ".join(class_lines(state["classes"])) if moved else ""
 
 
 def milliseconds(time: float) -> str:

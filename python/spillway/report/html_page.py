@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from spillway.report import dry_run, plans, tables, words
+from spillway.report import dry_run, model_state, plans, tables, words
 from spillway.report.charts import legend, memory_chart, step_chart
 from spillway.report.digests import Digest, Step
 from spillway.report.memory import Usage
@@ -61,6 +61,7 @@ def _process(each: Digest, index: int, several: bool) -> str:
         + "</ul>",
         dry_run.section(each.log),
         plans.section(each.log),
+        model_state.section(each.log),
     ]
     for usage in each.usage.values():
         parts.append(_memory(each, usage))

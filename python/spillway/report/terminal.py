@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from spillway.report import plans, words
+from spillway.report import model_state, plans, words
 from spillway.report.digests import Digest
 from spillway.report.sizes import count, percent, size, span
 
@@ -25,6 +25,8 @@ def show(digests: Sequence[Digest], console: Console) -> None:
             console.print(f" • {fact}", highlight=False, markup=False)
         for plan in plans.plans_of(each.log):
             console.print(f" • {plans.facts(plan)}", highlight=False, markup=False)
+        for fact in model_state.facts(each.log):
+            console.print(f" • {fact}", highlight=False, markup=False)
         if each.regions:
             console.print(_regions(each))
 

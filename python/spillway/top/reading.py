@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,13 @@ from spillway.top import pages
 
 __all__ = ["DeviceReading", "Reading", "TagReading", "TopError", "find", "read"]
 
-MAGIC, VERSION = b"SPILLTOP", 2
+MAGIC, VERSION = b"SPILLTOP", 3
 _HEAD = struct.Struct("<8sII6QIIIIIIQ")
-_DEVICE = struct.Struct("<10Q")
+_DEVICE = struct.Struct("<18Q")
 _TAG = struct.Struct("<64s4Q")
 _MOST_DEVICES, _MOST_TAGS = 8, 24
 SIZE = _HEAD.size + _MOST_DEVICES * _DEVICE.size + _MOST_TAGS * _TAG.size
+_CLASSES = ("parameters", "buffers", "gradients", "optimizer_states")
 _TRIES = 1000
 _RESTART = "Start the job again."
 _FIRST_LINE = 8 << 20  # bytes of a log that its first line may have: a command line may have 2 MiB
@@ -47,6 +48,9 @@ class DeviceReading:
     copied_in: int
     capacity: int
     index: int
+    # Model state by class, of a job with a budget: on the GPU, and on the host only.
+    resident: dict[str, int] = field(default_factory=dict)
+    on_host: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,15 @@ def _sequence(path: Path) -> int:
     return int(_HEAD.unpack(text)[5]) if len(text) == _HEAD.size else -1
 
 
+def _device(fields: tuple[int, ...]) -> DeviceReading:
+    names = [
+        each for each in DeviceReading.__dataclass_fields__ if each not in ("index", "resident", "on_host")
+    ]
+    resident, on_host = (dict(zip(_CLASSES, each, strict=True)) for each in (fields[9:13], fields[13:17]))
+    plain = dict(zip(names, fields, strict=False))
+    return DeviceReading(**plain, index=fields[17], resident=resident, on_host=on_host)
+
+
 def _reading(path: Path, text: bytes) -> Reading:
     head = _HEAD.unpack_from(text)
     (
@@ -208,7 +221,7 @@ def _reading(path: Path, text: bytes) -> Reading:
             f"{_MOST_TAGS} fit). {_RESTART}"
         )
     at = _HEAD.size
-    found = [DeviceReading(*_DEVICE.unpack_from(text, at + each * _DEVICE.size)) for each in range(devices)]
+    found = [_device(_DEVICE.unpack_from(text, at + each * _DEVICE.size)) for each in range(devices)]
     at += _MOST_DEVICES * _DEVICE.size
     named = []
     for each in range(tags):

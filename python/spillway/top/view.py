@@ -27,6 +27,8 @@ def picture(readings: Sequence[Reading], before: Sequence[Reading | None]) -> Re
     for reading, earlier in zip(readings, before, strict=True):
         parts.append(_head(reading))
         parts.append(_devices(reading, earlier))
+        if any(any((*device.resident.values(), *device.on_host.values())) for device in reading.devices):
+            parts.append(_model_state(reading))
         if reading.tags:
             parts.append(_tags(reading, earlier))
         if reading.cannot_help:
@@ -74,6 +76,20 @@ def _devices(reading: Reading, earlier: Reading | None) -> Table:
             size(device.pinned),
         )
         table.add_row(str(device.index), *sizes, *speeds)
+    return table
+
+
+def _model_state(reading: Reading) -> Table:
+    table = Table(show_edge=False, pad_edge=False)
+    table.add_column("GPU")
+    table.add_column("model state")
+    for name in ("on the GPU", "on the host"):
+        table.add_column(name, justify="right")
+    for device in reading.devices:
+        for name, resident in device.resident.items():
+            if resident or device.on_host[name]:
+                on_host = size(device.on_host[name])
+                table.add_row(str(device.index), name.replace("_", " "), size(resident), on_host)
     return table
 
 

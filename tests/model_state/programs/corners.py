@@ -144,6 +144,37 @@ def hooks_on_saved_tensors():
 
 
 @case
+def a_dispatch_mode_with_other_parameters():
+    """Python code that implements an operator uses parameters that are not arguments of it."""
+    tables = [nn.Linear(24, 24).cuda() for _ in range(3)]
+    seen = []
+
+    class Mode(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            if "mm" in str(function):
+                scale = tables[0].weight.detach() * tables[1].weight.detach().mean()
+                seen.append(torch.nn.functional.linear(scale, tables[2].weight.detach()).sum())
+            return function(*arguments, **(options or {}))
+
+    job = Job()
+    for _ in range(STEPS):
+        with Mode():
+            job.backward()
+        job.optimizer.step()
+    return seen, tables[0], tables[1], tables[2], job.result()
+
+
+@case
+def new_tensors_of_a_parameters_type():
+    job, seen = Job(), []
+    for _ in range(STEPS):
+        job.step()
+        weight = job.model[0].weight
+        seen += [weight.new(3).zero_(), weight.data.new(weight.detach()), weight.grad.new([1, 2])]
+    return seen, job.result()
+
+
+@case
 def a_dispatch_mode():
     seen = []
 
