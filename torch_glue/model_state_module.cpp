@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace spillway {
@@ -46,6 +47,35 @@ void keep_resident(const at::Tensor& tensor) {
   pinned.keep();
 }
 
+/// Likewise, with the gradients and states that belong to it, because the program asks for it.
+/// Returns whether it is managed.
+bool keep_on_device(const at::Tensor& tensor) {
+  if (!tensor.has_storage()) return false;
+  ManagedStorage* const managed = ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl());
+  if (managed == nullptr) return false;
+  managed->keep_owned();
+  keep_resident(tensor);
+  return true;
+}
+
+bool manages(const at::Tensor& tensor) {
+  return tensor.has_storage() &&
+         ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl()) != nullptr;
+}
+
+/// Within which model state stays: a budget or its text. Without one, none is held from now on.
+void hold_budget(const std::variant<std::monostate, Budget, std::string>& given) {
+  Budget budget;
+  if (const auto* const text = std::get_if<std::string>(&given)) {
+    const auto read = Budget::of(*text, "budget");
+    raise(read.status());
+    budget = read.value();
+  } else if (const auto* const made = std::get_if<Budget>(&given)) {
+    budget = *made;
+  }
+  raise(Runtime::instance().devices().hold_budget(budget));
+}
+
 /// Keeps storages resident until release().
 class ResidentStorages {
  public:
@@ -67,12 +97,9 @@ bool is_managed(const c10::Storage& storage) {
 }  // namespace
 
 void define_model_state(py::module_& module) {
-  module.def("manage_model_state", [](const std::string& budget, std::uint64_t min_bytes) {
-    const auto read = Budget::of(budget, "budget");
-    raise(read.status());
-    raise(Runtime::instance().devices().hold_budget(read.value()));
-    ManagedStorages::instance().start(Bytes{min_bytes});
-  });
+  module.def("manage_model_state",
+             [](std::uint64_t min_bytes) { ManagedStorages::instance().start(Bytes{min_bytes}); });
+  module.def("hold_budget", &hold_budget, py::arg("budget").none(true));
   module.def("manage",
              [](const at::Tensor& tensor,
                 const std::string& of,
@@ -100,6 +127,8 @@ void define_model_state(py::module_& module) {
   using WithoutLock = py::call_guard<py::gil_scoped_release>;
   module.def("keep_in_step", &keep_in_step, WithoutLock());
   module.def("keep_resident", &keep_resident, WithoutLock());
+  module.def("keep_on_device", &keep_on_device, WithoutLock());
+  module.def("manages", &manages);
   module.def("keep_model_state", [] { ManagedStorages::instance().keep_all(); });
   module.def("is_managed", &is_managed);
   // Keys that tensors or threads have, as numbers. Operators of higher order have to fall through

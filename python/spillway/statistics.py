@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Literal, TypedDict
 
 from spillway._load import glue
+from spillway._optimizer_slices import whole_steps
 from spillway.cannot_help import text
 
 __all__ = [
@@ -76,6 +77,7 @@ class ModelStateStats(TypedDict):
     fetched_bytes: int
     dropped_bytes: int
     kept_storages: int
+    whole_steps: dict[str, str]
 
 
 class StepStats(TypedDict):
@@ -237,11 +239,13 @@ def stats() -> Stats:
         memory of PyTorch's own allocator that copies still read: ``bytes``, ``peak_bytes``. Zero after
         ``use_allocator()``.
     ``model_state``
-        what a job's budget may offload beside activations: ``classes`` (``parameters``, ``buffers``,
-        ``gradients``, ``optimizer_states``), each with ``storages``, ``resident_bytes`` and
-        ``offloaded_bytes`` now; since the beginning: ``copied_bytes`` (copied to the host),
+        what a budget may offload beside activations, of a job or of a given model: ``classes``
+        (``parameters``, ``buffers``, ``gradients``, ``optimizer_states``), each with ``storages``,
+        ``resident_bytes`` and ``offloaded_bytes`` now; since the beginning: ``copied_bytes`` (to the host),
         ``fetched_bytes`` (copied back), ``dropped_bytes`` (offloaded without a copy, because the host copy
-        was still right); ``kept_storages``: those that stay on the GPU because their addresses are in use.
+        was still right); ``kept_storages``: those that stay on the GPU because their addresses are in use,
+        or by ``keep_on_device``; ``whole_steps`` (dict): by class of optimizer, why steps did not run in
+        slices.
     ``tags``
         by tag ("" for regions without one): ``ratio`` (float), ``plan_mismatches`` (steps that deviated from
         their plan), and two steps, ``running`` and ``last``, each with ``step``, ``offloadable_bytes`` (saved
@@ -281,6 +285,7 @@ def stats() -> Stats:
             since the beginning: ``copied_out_bytes``, ``copied_in_bytes``.
     """
     snapshot = glue().stats()
+    snapshot["model_state"]["whole_steps"] = whole_steps()
     if (why := snapshot["cannot_help"]) is not None:
         why["text"] = text(why["reason"], why["bytes"])
     return snapshot

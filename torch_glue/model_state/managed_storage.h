@@ -98,6 +98,11 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
 
   [[nodiscard]] bool kept() const { return kept_; }
 
+  /// Gradients and states that belong to it are not managed from now on.
+  void keep_owned() { keeps_owned_ = true; }
+
+  [[nodiscard]] bool keeps_owned() const { return keeps_owned_; }
+
   /// This tensor over the storage has the guard's key.
   void add_keyed(const at::Tensor& tensor);
 
@@ -164,6 +169,7 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   std::atomic<bool> on_device_{true};
   std::atomic<bool> changed_{true};  // since its last copy to the host
   std::atomic<bool> kept_{false};
+  std::atomic<bool> keeps_owned_{false};
   std::atomic<std::uint64_t> kept_in_step_{0};
   std::atomic<CUstream> home_;  // the stream that its block was allocated on
 

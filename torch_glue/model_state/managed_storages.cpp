@@ -136,6 +136,7 @@ Unmanaged ManagedStorages::manage(const at::Tensor& tensor,
   AccessOrder::Id id = 0;
   if (owner.defined() && owner.has_storage()) {
     const ManagedStorage* const known = ManagedStorage::of(*owner.storage().unsafeGetStorageImpl());
+    if (known != nullptr && known->keeps_owned()) return Unmanaged::kKept;
     if (known != nullptr) id = known->id() + static_cast<AccessOrder::Id>(slot) % kSlots;
   }
   if (id == 0) id = std::exchange(next_id_, next_id_ + kSlots);
