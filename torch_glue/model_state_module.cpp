@@ -63,6 +63,24 @@ bool manages(const at::Tensor& tensor) {
          ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl()) != nullptr;
 }
 
+/// Begins to fetch those that are managed, on the current streams: other streams wait at their use.
+void fetch_tensors(const std::vector<at::Tensor>& tensors) {
+  PinnedStorages pinned;
+  for (const at::Tensor& tensor : tensors)
+    pinned.add(tensor, /*writes=*/false);
+}
+
+/// Offloads those that are managed and can be. Returns their bytes.
+std::uint64_t offload_tensors(const std::vector<at::Tensor>& tensors) {
+  Bytes freed;
+  for (const at::Tensor& tensor : tensors)
+    if (manages(tensor)) {
+      ManagedStorage& managed = *ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl());
+      freed += managed.shared_from_this()->offload();
+    }
+  return freed.count();
+}
+
 /// Within which model state stays: a budget or its text. Without one, none is held from now on.
 void hold_budget(const std::variant<std::monostate, Budget, std::string>& given) {
   Budget budget;
@@ -125,6 +143,8 @@ void define_model_state(py::module_& module) {
   });
   // What may fetch releases the interpreter's lock: the thread that fetches a storage may need it.
   using WithoutLock = py::call_guard<py::gil_scoped_release>;
+  module.def("fetch_tensors", &fetch_tensors, WithoutLock());
+  module.def("offload_tensors", &offload_tensors, WithoutLock());
   module.def("keep_in_step", &keep_in_step, WithoutLock());
   module.def("keep_resident", &keep_resident, WithoutLock());
   module.def("keep_on_device", &keep_on_device, WithoutLock());

@@ -81,7 +81,7 @@ def _start() -> None:
     module.register_module_parameter_registration_hook(_parameter_registered)
     module.register_module_buffer_registration_hook(_buffer_registered)
     _manage_what_modules_move(module.Module)
-    _optimizer_slices.start(manage_states)
+    _optimizer_slices.start(_stepped)
     _storage_access.start(_manage_alias)
     if _manages_everything:
         _loading.start(_manage_arrived)
@@ -100,6 +100,17 @@ def manage_parameter(parameter: torch.Tensor) -> None:
         parameter.register_post_accumulate_grad_hook(_manage_gradient)
     if _kept_early:
         _keep_early(parameter)
+
+
+def _stepped(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]) -> None:
+    from spillway._optimizer_slices import passing
+
+    manage_states(optimizer, parameters)
+    if passing:
+        left = [each for each in parameters if id(each) in passing]
+        gradients = [each.grad for each in left if each.grad is not None]
+        states = [state for each in left for state in _tensors(optimizer.state.get(each))]
+        glue().offload_tensors([*left, *gradients, *states])
 
 
 def manage_states(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]) -> None:

@@ -21,7 +21,7 @@ from spillway._load import glue
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["start", "step_in_slices", "whole_steps"]
+__all__ = ["passing", "start", "step_in_slices", "whole_steps"]
 
 _TORCHS = "torch.optim."
 _WHOLE = "_spillway_param_groups"  # in an optimizer's __dict__, during its step
@@ -29,6 +29,8 @@ Stepped = Callable[[Any, list[Any]], None]
 _Optimizer = TypeVar("_Optimizer", bound="type[torch.optim.Optimizer]")
 _given: weakref.WeakSet[type] = weakref.WeakSet()  # by step_in_slices()
 _whole: dict[str, str] = {}
+#: By id() of a parameter that leaves the GPU when it has been stepped: most bytes of a slice with it.
+passing: dict[int, int] = {}
 
 
 def step_in_slices(optimizer: _Optimizer) -> _Optimizer:
@@ -228,7 +230,7 @@ class _Slices(list[Any]):
         for parameter in parameters:
             part.append(parameter)
             size += parameter.nbytes
-            if size >= most:
+            if size >= min(most, passing.get(id(parameter), most)):
                 yield part
                 part, size = [], 0
         if part or not parameters:
