@@ -99,6 +99,22 @@ def weights_come_in_twice_and_gradients_go_out_once():
 
 
 @case
+def the_next_part_is_fetched_while_one_runs():
+    net, seen = spillway.OffloadModel(layers(), "cuda", num_slices=6), []
+    one = net.model[0][0].weight.nbytes
+
+    def note(*_):
+        seen.append(spillway.stats()["model_state"]["classes"]["parameters"]["resident_bytes"] // one)
+
+    for layer in net.model:
+        layer.register_forward_pre_hook(note)
+        layer.register_full_backward_hook(note)
+    net(batch().requires_grad_()).sum().backward()
+    # At first the one that runs is not there yet; the last one to run backward has none that follows.
+    assert seen == [1, *[2] * 10, 1], seen
+
+
+@case
 def micro_batches_have_the_bits_of_a_plain_loop_over_them():
     for checkpoint in (False, True):
         plain = layers(norm=True, dropout=0.3).cuda()
