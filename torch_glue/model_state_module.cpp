@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace spillway {
@@ -45,10 +46,10 @@ void keep_in_step(const at::Tensor& tensor) {
 }
 
 /// Makes the tensor's storage resident for good: something outside of PyTorch has its address.
-void keep_resident(const at::Tensor& tensor) {
+void keep_resident(const at::Tensor& tensor, ResidentReason why) {
   PinnedStorages pinned;
   pinned.add(tensor, /*writes=*/true);
-  pinned.keep(ResidentReason::kAddress);
+  pinned.keep(why);
 }
 
 /// For statistics: a process group exists, so the tensor's storage is not managed.
@@ -108,6 +109,53 @@ void report_fetches(std::uintptr_t function, const std::vector<int>& roles) {
   });
 }
 
+/// Likewise, with the gradients and states that belong to it, because the program asks for it.
+/// Returns whether it is managed.
+bool keep_on_device(const at::Tensor& tensor) {
+  if (!tensor.has_storage()) return false;
+  ManagedStorage* const managed = ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl());
+  if (managed == nullptr) return false;
+  managed->keep_owned();
+  keep_resident(tensor, ResidentReason::kKept);
+  return true;
+}
+
+bool manages(const at::Tensor& tensor) {
+  return tensor.has_storage() &&
+         ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl()) != nullptr;
+}
+
+/// Begins to fetch those that are managed, on the current streams: other streams wait at their use.
+void fetch_tensors(const std::vector<at::Tensor>& tensors) {
+  PinnedStorages pinned;
+  for (const at::Tensor& tensor : tensors)
+    pinned.add(tensor, /*writes=*/false);
+}
+
+/// Offloads those that are managed and can be. Returns their bytes.
+std::uint64_t offload_tensors(const std::vector<at::Tensor>& tensors) {
+  Bytes freed;
+  for (const at::Tensor& tensor : tensors)
+    if (manages(tensor)) {
+      ManagedStorage& managed = *ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl());
+      freed += managed.shared_from_this()->offload();
+    }
+  return freed.count();
+}
+
+/// Within which model state stays: a budget or its text. Without one, none is held from now on.
+void hold_budget(const std::variant<std::monostate, Budget, std::string>& given) {
+  Budget budget;
+  if (const auto* const text = std::get_if<std::string>(&given)) {
+    const auto read = Budget::of(*text, "budget");
+    raise(read.status());
+    budget = read.value();
+  } else if (const auto* const made = std::get_if<Budget>(&given)) {
+    budget = *made;
+  }
+  raise(Runtime::instance().devices().hold_budget(budget));
+}
+
 /// Keeps storages resident until release().
 class ResidentStorages {
  public:
@@ -134,12 +182,9 @@ bool is_offloaded(const c10::Storage& storage) {
 }  // namespace
 
 void define_model_state(py::module_& module) {
-  module.def("manage_model_state", [](const std::string& budget, std::uint64_t min_bytes) {
-    const auto read = Budget::of(budget, "budget");
-    raise(read.status());
-    raise(Runtime::instance().devices().hold_budget(read.value()));
-    ManagedStorages::instance().start(Bytes{min_bytes});
-  });
+  module.def("manage_model_state",
+             [](std::uint64_t min_bytes) { ManagedStorages::instance().start(Bytes{min_bytes}); });
+  module.def("hold_budget", &hold_budget, py::arg("budget").none(true));
   module.def("manage",
              [](const at::Tensor& tensor,
                 const std::string& of,
@@ -166,14 +211,21 @@ void define_model_state(py::module_& module) {
   });
   // What may fetch releases the interpreter's lock: the thread that fetches a storage may need it.
   using WithoutLock = py::call_guard<py::gil_scoped_release>;
+  module.def("fetch_tensors", &fetch_tensors, WithoutLock());
+  module.def("offload_tensors", &offload_tensors, WithoutLock());
   module.def("keep_in_step", &keep_in_step, WithoutLock());
-  module.def("keep_resident", &keep_resident, WithoutLock());
+  module.def(
+      "keep_resident",
+      [](const at::Tensor& tensor) { keep_resident(tensor, ResidentReason::kAddress); },
+      WithoutLock());
   // Names are reported for the parameter, its gradient and its states.
   module.def("set_managed_name", &set_managed_name);
   module.def("stays_in_process_group", &stays_in_process_group);
   module.def("largest_budget_excess", &excess_of);
   module.def("take_host_shortage", &host_shortage);
   module.def("report_fetches", &report_fetches);
+  module.def("keep_on_device", &keep_on_device, WithoutLock());
+  module.def("manages", &manages);
   module.def("keep_model_state", [] { ManagedStorages::instance().keep_all(); });
   module.def("is_managed", &is_managed);
   module.def("is_offloaded", &is_offloaded);

@@ -217,5 +217,4 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   spillway::define_scopes(module);
   spillway::define_tags(module);
   spillway::bind_pause(module);
-  spillway::define_shards(module);
 }

@@ -41,7 +41,6 @@ void define_run_log(pybind11::module_& module);
 void define_scopes(pybind11::module_& module);
 
 /// Python bindings of models whose parts share the device in rotation.
-void define_shards(pybind11::module_& module);
 
 /// The runtime's statistics as documented by spillway.stats().
 pybind11::dict stats_dict();

@@ -24,7 +24,6 @@ PROCESSES = 7
 SEQUENTIAL = (
     ("plain", "torch", "4"),
     ("theirs", "torch", "4"),
-    ("ours", "torch", "4"),
     ("ours", "spillway", "4"),
     ("ours", "spillway", "8"),
 )

@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains through LibTorch, without Python, several times from the same weights: plainly, with a
-// region whose activations wait in host memory and a checkpointed half, within a budget, and in
-// parts and slices that live on the host. The losses are the same.
+// region whose activations wait in host memory and a checkpointed half, and within a budget. The
+// losses are the same.
 #include <torch/torch.h>
 
 #include <spillway/torch/budget.h>
 #include <spillway/torch/checkpoint.h>
-#include <spillway/torch/offload_model.h>
-#include <spillway/torch/offloaded_parts.h>
 #include <spillway/torch/region.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
 namespace {
@@ -101,49 +97,12 @@ std::vector<float> train_within_a_budget() {
   });
 }
 
-/// Parts live in pinned memory, or in a file in `directory` where there is one.
-std::vector<float> train_in_parts(const std::string& directory) {
-  const auto net = layers();
-  std::vector<spillway::OffloadedParts::Part> all;
-  for (const auto& layer : net)
-    all.push_back({layer->parameters(), layer->buffers()});
-  spillway::OffloadedParts parts(all, kDevice, /*slots=*/2, directory);
-  auto losses = train(parameters(net), [&](torch::Tensor x) {
-    parts.begin();
-    for (std::size_t i = 0; i < kLayers; ++i)
-      parts.run(i, [&] { x = torch::tanh(net[i]->forward(x)); });
-    return x;
-  });
-  const auto moved = parts.stats();
-  std::printf("parts%s: %llu bytes in, %llu bytes of gradients out\n",
-              directory.empty() ? "" : " on disk",
-              static_cast<unsigned long long>(moved.loaded_bytes),
-              static_cast<unsigned long long>(moved.gradient_bytes));
-  return losses;
-}
-
-/// The same without a loop of one's own: slices, whose activations are recomputed.
-std::vector<float> train_in_slices() {
-  torch::manual_seed(1);
-  torch::nn::Sequential net;
-  for (std::size_t i = 0; i < kLayers; ++i) {
-    net->push_back(torch::nn::Linear(kWidth, kWidth));
-    net->push_back(torch::nn::Tanh());
-  }
-  spillway::OffloadModelOptions options;
-  options.num_slices = 2;
-  options.checkpoint_activation = true;
-  spillway::OffloadModel model(spillway::layers_of(net), kDevice, options);
-  return train(net->parameters(), [&](const torch::Tensor& x) { return model.forward(x); });
-}
-
 }  // namespace
 
 int main() {
   const auto plain = train_plainly();
-  const bool same = train_with_activations_on_the_host() == plain && train_in_parts("") == plain &&
-                    train_in_parts(std::filesystem::temp_directory_path().string()) == plain &&
-                    train_within_a_budget() == plain && train_in_slices() == plain;
+  const bool same =
+      train_with_activations_on_the_host() == plain && train_within_a_budget() == plain;
   std::printf(
       "losses %g %g %g: %s\n", plain[0], plain[1], plain[2], same ? "the same" : "different");
   return same ? 0 : 1;

@@ -44,21 +44,45 @@ WRAPPERS = {
 _kept: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
 
 
-def keep_on_device(*modules: torch.nn.Module) -> None:
-    """Keep the saved activations of these modules on the device, even inside regions that offload.
+def keep_on_device(*kept: torch.nn.Module | torch.nn.Parameter | torch.optim.Optimizer) -> None:
+    """Keep these on the device, whatever regions and budgets offload.
 
-    Raises TypeError for an argument that is not a module, before anything has changed."""
+    * A module: the activations that it saves, its parameters and buffers, and what belongs to these.
+    * A parameter: its memory, its gradients, and its states in optimizers.
+    * An optimizer: its states. Its parameters and their gradients may be offloaded.
+
+    What is on the host is fetched now. It stays for the rest of the process, except that a parameter given by
+    itself is no longer kept once it has other memory (``.data =``, ``model.to``).
+
+    Raises TypeError for any other argument, before anything has changed; ``torch.OutOfMemoryError`` if what
+    is on the host does not fit.
+    """
     import torch
 
-    for module in modules:
-        if not isinstance(module, torch.nn.Module):
-            raise TypeError(f"keep_on_device: each argument must be an nn.Module, not {module!r}")
-    for module in modules:
-        if module in _kept:
-            continue
-        _kept.add(module)
-        module.register_forward_pre_hook(_enter)
-        module.register_forward_hook(_leave, always_call=True)
+    from spillway import _managed
+
+    for each in kept:
+        if not isinstance(each, torch.nn.Module | torch.nn.Parameter | torch.optim.Optimizer):
+            raise TypeError(
+                "keep_on_device: each argument must be an nn.Module, a parameter or an optimizer, not "
+                f"{each!r}"
+            )
+    for each in kept:
+        if isinstance(each, torch.nn.Module):
+            _keep_activations(each)
+            _managed.keep_modules(each)
+        elif isinstance(each, torch.nn.Parameter):
+            _managed.keep_parameter(each)
+        else:
+            _managed.keep_optimizer(each)
+
+
+def _keep_activations(module: torch.nn.Module) -> None:
+    if module in _kept:
+        return
+    _kept.add(module)
+    module.register_forward_pre_hook(_enter)
+    module.register_forward_hook(_leave, always_call=True)
 
 
 def keep_heads(model: torch.nn.Module, warn: bool) -> None:
@@ -75,7 +99,8 @@ def keep_heads(model: torch.nn.Module, warn: bool) -> None:
             "another head with spillway.memory.keep_on_device(module), or pass warn_if_no_head=False.",
             stacklevel=3,
         )
-    keep_on_device(*heads)
+    for head in heads:
+        _keep_activations(head)
 
 
 def find_heads(model: torch.nn.Module) -> Iterator[torch.nn.Module]:

@@ -118,7 +118,7 @@ def _set_up(given: dict[str, str]) -> None:
 def _manage_model_state(budget: str) -> None:
     from spillway import _managed
 
-    _managed.start(budget)
+    _managed.manage_everything(budget)
     if seed := os.environ.get("SPILLWAY_EMULATE_CHAOS"):
         glue().set_chaos(int(seed), _CHAOS_ONE_IN)
 

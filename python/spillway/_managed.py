@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds a program's model state, so that its parameters, buffers, gradients and optimizer states can leave
-the GPU when a budget has no room for them."""
+"""Finds model state, so that parameters, buffers, gradients and optimizer states can leave the GPU when a
+budget has no room for them: that of the whole program, or of the modules that were given."""
 
 from __future__ import annotations
 
 import functools
 import sys
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from spillway._after_import import after_import
@@ -16,31 +16,75 @@ from spillway._load import glue
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["start"]
+__all__ = [
+    "keep_modules",
+    "keep_optimizer",
+    "keep_parameter",
+    "manage_everything",
+    "manage_modules",
+    "manages_everything",
+]
 
 _MIN_BYTES = 1024  # smaller storages stay on the GPU
 _GRADIENT = 1  # the slot of a parameter's gradient; its states follow
 _FIRST_STATE = 2
 
 
-@functools.cache
-def start(budget: str) -> None:
+_modules: weakref.WeakSet[Any] = weakref.WeakSet()  # whose parameters and buffers are managed
+_kept_modules: weakref.WeakSet[Any] = weakref.WeakSet()
+_kept_optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+_kept_early: list[weakref.ref[Any]] = []  # parameters that were not managed yet
+
+
+def manage_everything(budget: str) -> None:
     """Keep each GPU within the budget for the whole process: manage all model state that exists from now on,
     and run the steps of known optimizers in slices. Before CUDA starts.
 
     Raises ValueError for an invalid budget.
     """
+    glue().hold_budget(budget)
+    _manages_everything.append(True)
+    _start()
+
+
+def manage_modules(model: torch.nn.Module, optimizers: Iterable[torch.optim.Optimizer] = ()) -> None:
+    """The parameters and buffers of a model, now and when they are replaced, their gradients, and the states
+    of all optimizers that step them, from their next step on. The given optimizers' states are managed
+    now."""
+    _start()
+    _modules.update(model.modules())
+    for _, seen in _seen.values():
+        seen.clear()
+    for module in model.modules():
+        _manage_module(module)
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            manage_states(optimizer, group["params"])
+
+
+def manages_everything() -> bool:
+    """Whether manage_everything() was called."""
+    return bool(_manages_everything)
+
+
+_manages_everything: list[bool] = []
+
+
+@functools.cache
+def _start() -> None:
     from torch.nn.modules import module
 
-    from spillway import _loading, _optimizer_slices, _storage_access
+    from spillway import _higher_order, _loading, _optimizer_slices, _storage_access
 
-    glue().manage_model_state(budget, _MIN_BYTES)
+    glue().manage_model_state(_MIN_BYTES)
+    _higher_order.pass_through()
     module.register_module_parameter_registration_hook(_parameter_registered)
     module.register_module_buffer_registration_hook(_buffer_registered)
     _manage_what_modules_move(module.Module)
-    _optimizer_slices.start(manage_states)
-    _storage_access.start(_manage_loaded)
-    _loading.start(_manage_loaded)
+    _optimizer_slices.start(_stepped)
+    _storage_access.start(_manage_alias)
+    if _manages_everything:
+        _loading.start(_manage_arrived)
     after_import("torch.distributed.distributed_c10d", _keep_in_process_groups)
 
 
@@ -54,12 +98,25 @@ def manage_parameter(parameter: torch.Tensor) -> None:
         _manage_gradient(parameter)
     if parameter.requires_grad and parameter.is_leaf and not _has_hook(parameter):
         parameter.register_post_accumulate_grad_hook(_manage_gradient)
+    if _kept_early:
+        _keep_early(parameter)
+
+
+def _stepped(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]) -> None:
+    from spillway._optimizer_slices import passing
+
+    manage_states(optimizer, parameters)
+    if passing:
+        left = [each for each in parameters if id(each) in passing]
+        gradients = [each.grad for each in left if each.grad is not None]
+        states = [state for each in left for state in _tensors(optimizer.state.get(each))]
+        glue().offload_tensors([*left, *gradients, *states])
 
 
 def manage_states(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]) -> None:
-    """The states that an optimizer has of these parameters."""
+    """The states that an optimizer has of these parameters, as far as these are managed."""
     seen = _seen_by(optimizer)
-    new = [each for each in parameters if id(each) not in seen]
+    new = [each for each in parameters if id(each) not in seen and _is_given(each)]
     if not new or _in_process_group():
         return
     state = glue()
@@ -67,9 +124,54 @@ def manage_states(optimizer: torch.optim.Optimizer, parameters: list[torch.Tenso
         manage_parameter(parameter)
         states = optimizer.state.get(parameter)
         for slot, each in enumerate(_tensors(states), _FIRST_STATE):
-            state.manage(each, "optimizer_states", parameter, slot)
+            if optimizer not in _kept_optimizers:
+                state.manage(each, "optimizer_states", parameter, slot)
         if parameter.grad is not None:  # a step creates all states
             seen.add(id(parameter))
+
+
+def keep_modules(model: torch.nn.Module) -> None:
+    """Keep its parameters and buffers on the GPU, and all that belongs to them."""
+    _kept_modules.update(model.modules())
+    for parameter in model.parameters():
+        _keep_all_of(parameter)
+    for buffer in model.buffers():
+        _keep(buffer)
+
+
+def keep_parameter(parameter: torch.Tensor) -> None:
+    """Keep a parameter on the GPU, its gradients, and its states in optimizers."""
+    if not _keep_all_of(parameter):
+        _kept_early.append(weakref.ref(parameter))
+
+
+def keep_optimizer(optimizer: torch.optim.Optimizer) -> None:
+    """Keep an optimizer's states on the GPU."""
+    _kept_optimizers.add(optimizer)
+    for states in optimizer.state.values():
+        for each in _tensors(states):
+            _keep(each)
+
+
+def _keep_all_of(parameter: Any) -> bool:
+    if parameter.grad is not None:
+        _keep(parameter.grad)
+    for optimizer in list(_seen):
+        for each in _tensors(optimizer.state.get(parameter)):
+            _keep(each)
+    return _keep(parameter)
+
+
+def _keep(tensor: Any) -> bool:
+    """Returns whether it is managed."""
+    return glue().keep_on_device(tensor) if tensor.is_cuda else False
+
+
+def _keep_early(parameter: Any) -> None:
+    for each in _kept_early:
+        if each() is parameter and _keep(parameter):
+            _kept_early.remove(each)
+            return
 
 
 _seen: weakref.WeakKeyDictionary[Any, tuple[int, set[int]]] = weakref.WeakKeyDictionary()
@@ -92,10 +194,21 @@ def _tensors(states: Any) -> Iterator[Any]:
             yield each
 
 
-def _manage_loaded(tensor: torch.Tensor) -> None:
+def _manage_arrived(tensor: torch.Tensor) -> None:
     if not _stays_in_process_group(tensor):
         glue().manage(tensor, "parameters", None, 0)
         glue().copy_loaded_model_state()
+
+
+def _manage_alias(tensor: torch.Tensor) -> None:
+    """Of a storage that may be managed."""
+    if _manages_everything or glue().manages(tensor):
+        _manage_arrived(tensor)
+
+
+def _is_given(parameter: Any) -> bool:
+    """Whether its states are to be managed."""
+    return bool(_manages_everything) or _has_hook(parameter) or glue().manages(parameter)
 
 
 def _manage_gradient(parameter: torch.Tensor) -> None:
@@ -144,17 +257,33 @@ def _keep_in_process_groups(module: Any) -> None:
         package.init_process_group = init_process_group
 
 
-def _parameter_registered(_module: Any, _name: str, parameter: Any) -> None:
+def _parameter_registered(module: Any, _name: str, parameter: Any) -> None:
     # What it returned would replace the parameter.
-    if parameter is not None and parameter.is_cuda:
+    if parameter is not None and parameter.is_cuda and _is_managed(module):
         manage_parameter(parameter)
+        if module in _kept_modules:
+            _keep_all_of(parameter)
 
 
-def _buffer_registered(_module: Any, _name: str, buffer: Any) -> None:
-    if buffer is None or not buffer.is_cuda or _is_uninitialized(buffer):
+def _buffer_registered(module: Any, _name: str, buffer: Any) -> None:
+    if buffer is None or not buffer.is_cuda or not _is_managed(module) or _is_uninitialized(buffer):
         return
     if not _stays_in_process_group(buffer):
         glue().manage(buffer, "buffers", None, 0)
+        if module in _kept_modules:
+            _keep(buffer)
+
+
+def _is_managed(module: Any) -> bool:
+    return bool(_manages_everything) or module in _modules
+
+
+def _manage_module(module: Any) -> None:
+    """Its own tensors, not those of the modules below."""
+    for name, parameter in module._parameters.items():
+        _parameter_registered(module, name, parameter)
+    for name, buffer in module._buffers.items():
+        _buffer_registered(module, name, buffer)
 
 
 def _manage_what_modules_move(module: Any) -> None:
@@ -163,14 +292,11 @@ def _manage_what_modules_move(module: Any) -> None:
 
     @functools.wraps(original)
     def apply(self: Any, fn: Any, recurse: bool = True) -> Any:
-        if isinstance(fn, _Managing):
+        if isinstance(fn, _Managing) or not _is_managed(self):
             return original(self, fn, recurse)
         moved = original(self, _Managing(fn), recurse)
-        for parameter in self.parameters():
-            if parameter.is_cuda:
-                manage_parameter(parameter)
-        for name, buffer in self.named_buffers():
-            _buffer_registered(self, name, buffer)
+        for each in self.modules():
+            _manage_module(each)
         return moved
 
     module._apply = apply
@@ -183,5 +309,5 @@ class _Managing:
     def __call__(self, tensor: Any) -> Any:
         moved = self.fn(tensor)
         if moved is not tensor and moved.is_cuda:
-            _manage_loaded(moved)
+            _manage_arrived(moved)
         return moved

@@ -9,9 +9,12 @@ temporaries, and the tensors that have to be on the GPU, are those of a slice. B
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
+import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from types import CodeType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spillway._host_shortage import warn_of_host_shortage
 from spillway._load import glue
@@ -19,13 +22,63 @@ from spillway._load import glue
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["start", "whole_optimizers"]
+__all__ = ["passing", "start", "step_in_slices", "whole_steps"]
 
 _TORCHS = "torch.optim."
 _WHOLE = "_spillway_param_groups"  # in an optimizer's __dict__, during its step
-#: The optimizers that have stepped as a whole, because they are not known to work parameter by parameter.
-whole_optimizers: set[str] = set()
 Stepped = Callable[[Any, list[Any]], None]
+_Optimizer = TypeVar("_Optimizer", bound="type[torch.optim.Optimizer]")
+_given: weakref.WeakSet[type] = weakref.WeakSet()  # by step_in_slices()
+_whole: dict[str, str] = {}
+#: By id() of a parameter that leaves the GPU when it has been stepped: most bytes of a slice with it.
+passing: dict[int, int] = {}
+
+
+def step_in_slices(optimizer: _Optimizer) -> _Optimizer:
+    """Let the steps of an optimizer's class run in slices of its parameters, as those of ``torch.optim`` do.
+
+    ::
+
+        @spillway.memory.step_in_slices
+        class Lion(torch.optim.Optimizer): ...
+
+        spillway.memory.step_in_slices(other_library.Adan)  # once, before its first step
+
+    Only the parameters, gradients and states of one slice then have to be on the GPU at once. The class is
+    returned unchanged. It applies to this class, and to subclasses that do not define ``step``.
+
+    The condition: ``step`` iterates over ``self.param_groups`` itself, and computes the update of each
+    parameter from that parameter, its gradient, its states and its group's options alone. Iterating over
+    the groups then yields each group several times, with a part of its parameters each time.
+
+    Otherwise results are wrong. A norm over all gradients becomes one per slice. A group's counter
+    (``group["step"] += 1``), as schedule-free optimizers, Prodigy and apex have it, counts once per slice:
+    to store an option in a group is a RuntimeError in the first step. Spillway cannot detect a counter that
+    is a tensor, or an attribute of the optimizer.
+
+    Raises TypeError if `optimizer` is not a class of optimizers that defines or inherits ``step``.
+    """
+    import torch
+
+    if not (isinstance(optimizer, type) and issubclass(optimizer, torch.optim.Optimizer)):
+        raise TypeError(
+            f"step_in_slices: optimizer must be a subclass of torch.optim.Optimizer, not {optimizer!r}"
+        )
+    if _owner(optimizer) is torch.optim.Optimizer:
+        raise TypeError(f"step_in_slices: {optimizer.__name__} defines no step")
+    if issubclass(_owner(optimizer), torch.optim.LBFGS):
+        raise TypeError(f"step_in_slices: {optimizer.__name__}: {_LBFGS}")
+    _given.add(_owner(optimizer))
+    _works_by_parameter.cache_clear()
+    return optimizer
+
+
+_LBFGS = "one step of LBFGS needs all parameters at once"
+
+
+def whole_steps() -> dict[str, str]:
+    """Why steps did not run in slices, by class of optimizer, since the process started."""
+    return dict(_whole)
 
 
 @functools.cache
@@ -37,11 +90,12 @@ def start(stepped: Stepped) -> None:
     def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         _restore(optimizer)  # after a step that raised
         kind: Any = type(optimizer)
-        if not _works_by_parameter(kind):
-            whole_optimizers.add(f"{kind.__module__}.{kind.__qualname__}")
-        elif not _captures() and not _compiles():
+        why = _why_whole(kind)
+        if not why:
             vars(optimizer)[_WHOLE] = optimizer.param_groups
             optimizer.param_groups = _Slices(optimizer, stepped)
+        else:
+            _whole[f"{kind.__module__}.{kind.__qualname__}"] = why
 
     def after(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         _restore(optimizer)
@@ -60,13 +114,39 @@ def _restore(optimizer: torch.optim.Optimizer) -> None:
         optimizer.param_groups = whole
 
 
-@functools.cache
-def _works_by_parameter(kind: type) -> bool:
-    """Whether its step is that of an optimizer of torch.optim that works parameter by parameter."""
+def _why_whole(kind: type) -> str:
+    """Why its step cannot run in slices; empty if it can."""
     import torch
 
-    owner = next((each for each in kind.__mro__ if "step" in vars(each)), object)
-    return owner.__module__.startswith(_TORCHS) and owner is not torch.optim.LBFGS
+    if not _works_by_parameter(kind):
+        if issubclass(_owner(kind), torch.optim.LBFGS):
+            return _LBFGS
+        return "its step is not known to work parameter by parameter (spillway.memory.step_in_slices)"
+    if _captures():
+        return "its step is captured in a CUDA graph"
+    return "its step is compiled" if _compiles() else ""
+
+
+def _owner(kind: type) -> type:
+    """The class that defines its step."""
+    return next((each for each in kind.__mro__ if "step" in vars(each)), object)
+
+
+@functools.cache
+def _works_by_parameter(kind: type) -> bool:
+    """Whether its step is that of an optimizer of torch.optim, or of a user's class, that works parameter by
+    parameter."""
+    import torch
+
+    owner = _owner(kind)
+    return owner in _given or (owner.__module__.startswith(_TORCHS) and owner is not torch.optim.LBFGS)
+
+
+@functools.cache
+def _steps(kind: type) -> list[CodeType]:
+    """The code of its step, and of those that this may call by `super()`, without their decorators."""
+    steps = (inspect.unwrap(vars(each)["step"]) for each in kind.__mro__ if "step" in vars(each))
+    return [each.__code__ for each in steps if hasattr(each, "__code__")]
 
 
 def _captures() -> bool:
@@ -99,12 +179,19 @@ def _can_be_sliced(parameters: list[Any]) -> bool:
 class _Slice(dict[str, Any]):
     """A group with some of its parameters. What the step stores in it goes to the group."""
 
-    def __init__(self, group: dict[str, Any], parameters: list[Any]) -> None:
+    def __init__(self, group: dict[str, Any], parameters: list[Any], user: str) -> None:
         super().__init__(group)
         super().__setitem__("params", parameters)
         self._group = group
+        self._user = user  # the name of a class that step_in_slices() was given
 
     def __setitem__(self, key: str, value: Any) -> None:
+        if self._user:
+            raise RuntimeError(
+                f"{self._user}: its step stores {key!r} in its group, once for each slice of parameters, so "
+                "its results would not be those of the whole step. Do not use "
+                "spillway.memory.step_in_slices with this class."
+            )
         super().__setitem__(key, value)
         if key != "params":
             self._group[key] = value
@@ -117,10 +204,12 @@ class _Slices(list[Any]):
         super().__init__(optimizer.param_groups)
         self._optimizer = optimizer
         self._stepped = stepped
+        kind: Any = type(optimizer)
+        self._steps = _steps(kind)
+        self._user = kind.__name__ if _owner(kind) in _given else ""
 
     def __iter__(self) -> Iterator[Any]:
-        caller = sys._getframe(1)
-        in_step = caller.f_code.co_name == "step" and caller.f_globals.get("__name__", "").startswith(_TORCHS)
+        in_step = sys._getframe(1).f_code in self._steps
         return self._slices() if in_step else super().__iter__()
 
     def _slices(self) -> Iterator[Any]:
@@ -130,7 +219,7 @@ class _Slices(list[Any]):
                     yield group
                     continue
                 for parameters in self._cut(group["params"]):
-                    yield _Slice(group, parameters)
+                    yield _Slice(group, parameters, self._user)
                     self._stepped(self._optimizer, parameters)
         finally:  # also after a step that raised
             _restore(self._optimizer)
@@ -143,7 +232,7 @@ class _Slices(list[Any]):
         for parameter in parameters:
             part.append(parameter)
             size += parameter.nbytes
-            if size >= most:
+            if size >= min(most, passing.get(id(parameter), most)):
                 yield part
                 part, size = [], 0
         if part or not parameters:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +14,9 @@ from torch.nn.parameter import is_lazy
 
 from spillway._arguments import integer
 from spillway._load import glue
+from spillway.allocator import use_allocator
 
-__all__ = ["check_tensors", "cuda_device", "directory_of", "parts_of", "split_by_bytes"]
+__all__ = ["check_offload_device", "check_tensors", "cuda_device", "parts_of", "split_by_bytes", "use_heap"]
 
 
 def parts_of(model: Any, num_slices: int) -> list[nn.Module]:
@@ -51,11 +53,11 @@ def _check_that_layers_follow_each_other(model: nn.Sequential) -> None:
 
 
 def check_tensors(model: nn.Module, kind: type[nn.Module]) -> None:
-    """Raises ValueError where `model` has tensors that cannot move, or a module of `kind` that moves them."""
+    """Raises ValueError if `model` has tensors that cannot move, or a module of `kind` that moves them."""
     for name, module in model.named_modules():
         if isinstance(module, kind):
             raise ValueError(
-                f"model must not contain an {kind.__name__}, whose parameters are already on the host "
+                f"model must not contain an {kind.__name__}, whose parameters are already offloaded "
                 f"({name}). Wrap its model instead."
             )
     for what, tensors in (("parameter", model.named_parameters()), ("buffer", model.named_buffers())):
@@ -70,20 +72,33 @@ def check_tensors(model: nn.Module, kind: type[nn.Module]) -> None:
                     f"model must be initialized, but {what} {name} is on the meta device. Call to_empty() "
                     "and initialize it before wrapping the model."
                 )
-            gradient = tensor.grad if tensor.is_leaf else None
-            if gradient is not None and gradient.device.type != "cpu":
-                raise ValueError(
-                    f"model must have no gradients on a device, but that of {what} {name} is on "
-                    f"{gradient.device}. Call zero_grad() before wrapping the model."
-                )
 
 
 def split_by_bytes(layers: Sequence[nn.Module], parts: int) -> list[list[nn.Module]]:
     """`layers` in order in `parts` pieces, none of them empty, of which the largest has as few bytes of
     parameters and buffers as can be."""
     sizes = [sum(t.nbytes for t in (*layer.parameters(), *layer.buffers())) for layer in layers]
-    begins = glue().split_by_bytes(sizes, parts)
-    return [list(layers[a:b]) for a, b in zip(begins, [*begins[1:], len(layers)], strict=True)]
+    low, high = max(sizes), sum(sizes)
+    while low < high:
+        middle = (low + high) // 2
+        if len(_pieces(sizes, parts, middle)) > parts:
+            low = middle + 1
+        else:
+            high = middle
+    ends = [*_pieces(sizes, parts, low), len(layers)]
+    return [list(layers[a:b]) for a, b in itertools.pairwise(ends)]
+
+
+def _pieces(sizes: list[int], parts: int, most: int) -> list[int]:
+    """Where pieces of at most `most` bytes begin: at least `parts`, more if these are not enough."""
+    begins: list[int] = []
+    piece = 0
+    for index, size in enumerate(sizes):
+        if not begins or piece + size > most or len(sizes) - index == parts - len(begins):
+            begins.append(index)
+            piece = 0
+        piece += size
+    return begins
 
 
 def cuda_device(device: Any) -> torch.device:
@@ -99,23 +114,33 @@ def cuda_device(device: Any) -> torch.device:
         raise ValueError(wrong) from None
     if asked.type != "cuda" or count == 0 or (asked.index or 0) >= count:
         raise ValueError(wrong)
-    return torch.device("cuda", torch.cuda.current_device() if asked.index is None else asked.index)
+    current = torch.cuda.current_device() if torch.cuda.is_initialized() else 0
+    return torch.device("cuda", current if asked.index is None else asked.index)
 
 
-def directory_of(target: torch.device | str | os.PathLike[str]) -> str:
-    """The directory that `target` names; empty for the CPU. Names of devices are devices, not directories."""
-    wrong = f"offload_device must be the CPU or a directory, not {target!r}"
+def check_offload_device(target: Any) -> None:
+    """Raises unless `target` is the CPU."""
     if isinstance(target, (torch.device, str)):
         try:
             if torch.device(target).type == "cpu":
-                return ""
-            raise ValueError(wrong)
-        except RuntimeError:
+                return
+        except RuntimeError:  # no name of a device
             pass
     elif not isinstance(target, os.PathLike):
-        raise TypeError(wrong)
-    assert not isinstance(target, torch.device)  # returned or refused above
-    directory = os.fsdecode(target)
-    if not os.path.isdir(directory):
-        raise ValueError(wrong)
-    return directory
+        raise TypeError(f"offload_device must be the CPU, not {target!r}")
+    raise ValueError(
+        f"offload_device must be the CPU, not {target!r}. A model cannot be in a directory. Use a machine "
+        "with enough host memory for its parameters, gradients and optimizer states."
+    )
+
+
+def use_heap() -> None:
+    """Makes Spillway's allocator PyTorch's. Raises RuntimeError if it is too late."""
+    if glue().stats()["uses_spillway"]:
+        return
+    if torch.cuda.is_initialized():
+        raise RuntimeError(
+            "an OffloadModel needs Spillway's allocator, because only its memory can be offloaded. Call "
+            "spillway.use_allocator() before CUDA is initialized."
+        )
+    use_allocator()

@@ -23,7 +23,7 @@ REASONS = {
     "data_ptr": "Tensor.data_ptr() gave out its address in this step",
     "referenced_elsewhere": "a view from before it was managed refers to it",
     "no_host_memory": "no host memory could be pinned for it",
-    "keep_on_device": "the program keeps it",
+    "kept_on_device": "spillway.memory.keep_on_device was given it",
     "ended": "its tensor has ended",
 }
 
@@ -45,5 +45,5 @@ def reason_lines(state: Mapping[str, Any]) -> list[str]:
         f"{count(of['storages'], 'storage')} of {size(of['bytes'])}: {REASONS.get(name, name)}"
         for name, of in reasons
     ]
-    lines += [f"{name} steps as a whole" for name in state.get("whole_optimizers", ())]
+    lines += [f"{name} steps as a whole: {why}" for name, why in state.get("whole_steps", {}).items()]
     return lines

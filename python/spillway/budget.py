@@ -6,11 +6,12 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from spillway._arguments import flag, text_or_none
 from spillway._load import glue
+from spillway._managed_budgets import SMALLEST, manage, optimizers_of
 from spillway._plan_file import PlanFile
 from spillway._recompute import note_fused_steps
 from spillway._region import Region
@@ -23,6 +24,7 @@ from spillway.settings import size_in_bytes
 
 if TYPE_CHECKING:
     import torch
+    from torch.optim import Optimizer
 
     _Module = TypeVar("_Module", bound=torch.nn.Module)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -164,6 +166,16 @@ def _as_glue_has_it(budget: int | float | str, time_limit: float | None, warns: 
     return make(bytes=int(budget), **given)
 
 
+def _manage_model_state(model: torch.nn.Module, region: BudgetRegion, optimizers: list[Optimizer]) -> None:
+    """As far as the allocator can hold the budget."""
+    too_small = isinstance(region.budget, int) and region.budget < SMALLEST
+    if too_small or not glue().stats()["uses_spillway"]:
+        return
+    end_steps_with_optimizers()
+    budget = _as_glue_has_it(region.budget, region.time_limit, region.over_budget == "warn")
+    manage(model, budget, optimizers)
+
+
 def _given_again(model: torch.nn.Module, wanted: BudgetRegion) -> bool:
     """Updates the region that the model has already, if any; effective at its next entry."""
     for hook in model._forward_pre_hooks.values():
@@ -186,6 +198,7 @@ def offload(
     recompute: bool = True,
     plans: str | os.PathLike[str] | None = None,
     over_budget: str = "error",
+    optimizer: None = None,
 ) -> BudgetRegion: ...
 @overload
 def offload(
@@ -197,6 +210,7 @@ def offload(
     recompute: bool = True,
     plans: str | os.PathLike[str] | None = None,
     over_budget: str = "error",
+    optimizer: Optimizer | Iterable[Optimizer] | None = None,
 ) -> _Module: ...
 @overload
 def offload(
@@ -208,6 +222,7 @@ def offload(
     recompute: bool = True,
     plans: str | os.PathLike[str] | None = None,
     over_budget: str = "error",
+    optimizer: None = None,
 ) -> _Function: ...
 def offload(
     model_or_region: Any = None,
@@ -218,12 +233,13 @@ def offload(
     recompute: bool = True,
     plans: str | os.PathLike[str] | None = None,
     over_budget: str = "error",
+    optimizer: Any = None,
 ) -> Any:
-    """Fit a step into `budget` as fast as possible, offloading and recomputing activations as needed.
+    """Fit a step into `budget` as fast as possible, offloading and recomputing as needed.
 
     ::
 
-        model = spillway.offload(model, budget="20GiB")   # around each forward pass of the model
+        model = spillway.offload(model, budget="20GiB")   # each forward pass, and the model's state
         with spillway.offload(budget="20GiB"):            # or around a part of the program
             loss = model(batch)
 
@@ -232,6 +248,13 @@ def offload(
     recomputes (:func:`spillway.recompute`) each storage, so that the peak is within the budget and the
     predicted time is minimal. Offloaded storages are prefetched as early as memory allows.
     :func:`spillway.explain` shows the plan, and how close it is to the best possible one.
+
+    Given a model, with Spillway's allocator and at least 32 MiB, the budget also covers its *model state*:
+    its parameters, buffers, gradients, and their states in optimizers of ``torch.optim``. These leave the GPU
+    when the budget has no room, and are fetched when an operator uses them. The budget is then held in the
+    whole process, as long as the model exists: the first step keeps what fits, and evaluations and optimizer
+    steps are covered too. Of several models' budgets the one given last is held. Without a model only
+    activations are offloaded; so with ``time_limit`` alone.
 
     With Spillway's allocator, a budget of 32 MiB or more limits reserved memory
     (``torch.cuda.max_memory_reserved``). A smaller budget, and any budget with PyTorch's allocator, limits
@@ -260,8 +283,12 @@ def offload(
             exceeded it and was not completely offloaded, such as the first one of its shape, causes a
             RuntimeWarning. ``budget="auto"`` never raises; such a job fails only when the GPU is out of
             memory.
+        optimizer: an optimizer of the model, or a list of them, whose states may leave the GPU from now on.
+            Other optimizers of its parameters are found in their first step. A state that another program
+            part references, and a step that needs all parameters at once (LBFGS), still work.
 
     Raises:
+        RuntimeError: `optimizer` is given, and Spillway's allocator is not in use.
         TypeError, ValueError: `budget` is no size or share, or not above 0; at the first entry, it is more
             than the GPU has, the step has another budget or a budget under another tag, or `plans` is a file
             that was not written by such a job. Another argument has an invalid value.
@@ -273,9 +300,12 @@ def offload(
     import torch
 
     region = BudgetRegion(budget, tag, recompute, time_limit, plans, over_budget)
+    optimizers = optimizers_of(model_or_region, optimizer)
     if model_or_region is None:
         return region
     if isinstance(model_or_region, torch.nn.Module):
+        if budget is not None:
+            _manage_model_state(model_or_region, region, optimizers)
         if _given_again(model_or_region, region):
             return model_or_region
         model_or_region.register_forward_pre_hook(region._before, prepend=True)

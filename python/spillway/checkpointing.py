@@ -8,7 +8,7 @@ import functools
 import inspect
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ContextDecorator, nullcontext, suppress
+from contextlib import AbstractContextManager, ContextDecorator, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spillway._arguments import flag
@@ -97,28 +97,18 @@ def checkpoint(
         raise TypeError(f"function must be callable, not {function!r}")
     offload_to_cpu = flag("offload_to_cpu", offload_to_cpu)
     preserve_rng_state = flag("preserve_rng_state", preserve_rng_state)
-    return _checkpoint(function, args, kwargs, offload_to_cpu, preserve_rng_state)
+    return checkpoint_call(function, args, kwargs, offload_to_cpu, preserve_rng_state)
 
 
-def call_again_without_statistics(
-    function: Callable[..., _Result], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> _Result:
-    """As ``checkpoint`` with arguments on the host; `function` itself sees to running statistics."""
-    return _checkpoint(function, args, kwargs, True, aside=lambda _: nullcontext())
-
-
-def _checkpoint(
+def checkpoint_call(
     function: Callable[..., _Result],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     offload_to_cpu: bool,
     preserve_rng_state: bool = True,
-    aside: Callable[[Callable[..., Any]], AbstractContextManager[None]] | None = None,
 ) -> _Result:
-    """`aside` gives what the second run happens in."""
-    result: _Result = _out_of_the_compiler()(
-        function, args, kwargs, offload_to_cpu, preserve_rng_state, aside
-    )
+    """As ``checkpoint``."""
+    result: _Result = _out_of_the_compiler()(function, args, kwargs, offload_to_cpu, preserve_rng_state)
     return result
 
 
@@ -128,7 +118,6 @@ def _run(
     kwargs: dict[str, Any],
     offload_to_cpu: bool,
     preserve_rng_state: bool,
-    aside: Callable[[Callable[..., Any]], AbstractContextManager[None]] | None,
 ) -> _Result:
     import torch
     from torch.utils import _pytree as pytree
@@ -146,7 +135,7 @@ def _run(
         for index, tensor in zip(indices, tensors, strict=True):
             leaves[index] = tensor
         args, kwargs = pytree.tree_unflatten(leaves, shape)
-        with _Counted("recomputing"), (aside or _StatisticsSetAside)(function):
+        with _Counted("recomputing"), _StatisticsSetAside(function):
             function(*args, **kwargs)
 
     def first() -> _Result:
@@ -214,7 +203,7 @@ def _checkpointed_class(base: Any) -> Any:
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         own = self.__dict__.get("_spillway_forward")
         function = functools.partial(_call, self, own) if own else functools.partial(base.forward, self)
-        return _checkpoint(function, args, kwargs, self._spillway_offload_to_cpu)
+        return checkpoint_call(function, args, kwargs, self._spillway_offload_to_cpu)
 
     def reduce(self: Any, protocol: Any) -> Any:
         # A class that is made at run time cannot be found by pickle, so the pickle names its base.

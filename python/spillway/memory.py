@@ -2,6 +2,7 @@
 """GPU memory: limits, usage by tag, residency, eviction, traces, and the allocator as a library."""
 
 from spillway._heads import keep_on_device
+from spillway._optimizer_slices import step_in_slices
 from spillway._pause import allow_eviction, forbid_eviction, resident
 from spillway._summary import by_tag, summary
 from spillway.allocator import library_path, pluggable_allocator
@@ -20,5 +21,6 @@ __all__ = [
     "record_trace",
     "resident",
     "set_limit",
+    "step_in_slices",
     "summary",
 ]

@@ -7,6 +7,7 @@ import sys
 from typing import Literal, TypedDict
 
 from spillway._load import glue
+from spillway._optimizer_slices import whole_steps
 from spillway.cannot_help import text
 
 __all__ = [
@@ -78,7 +79,7 @@ class ModelStateStats(TypedDict):
     prefetched_bytes: int
     dropped_bytes: int
     resident_reasons: dict[str, SkippedStorages]
-    whole_optimizers: list[str]
+    whole_steps: dict[str, str]
 
 
 class StepStats(TypedDict):
@@ -240,13 +241,13 @@ def stats() -> Stats:
         memory of PyTorch's own allocator that copies still read: ``bytes``, ``peak_bytes``. Zero after
         ``use_allocator()``.
     ``model_state``
-        what a job's budget may offload beside activations: ``classes`` (``parameters``, ``buffers``,
-        ``gradients``, ``optimizer_states``), each with ``storages``, ``resident_bytes`` and
-        ``offloaded_bytes`` now; since the beginning: ``copied_bytes`` (copied to the host),
-        ``fetched_bytes`` (copied back), of these ``prefetched_bytes`` (before their use),
-        ``dropped_bytes`` (offloaded without a copy, because the host copy was still right);
-        ``resident_reasons``: ``storages`` and ``bytes`` that stay on the GPU now, by reason
-        (docs/model-state.md); ``whole_optimizers`` (list): classes of optimizers that step as a whole.
+        what a budget may offload beside activations, of a job or of a given model: ``classes``
+        (``parameters``, ``buffers``, ``gradients``, ``optimizer_states``), each with ``storages``,
+        ``resident_bytes`` and ``offloaded_bytes`` now; since the beginning: ``copied_bytes`` (to the host),
+        ``fetched_bytes`` (copied back), of these ``prefetched_bytes`` (before their use), ``dropped_bytes``
+        (offloaded without a copy, because the host copy was still right); ``resident_reasons``: ``storages``
+        and ``bytes`` that stay on the GPU now, by reason (docs/model-state.md); ``whole_steps`` (dict): by
+        class of optimizer, why steps did not run in slices.
     ``tags``
         by tag ("" for regions without one): ``ratio`` (float), ``plan_mismatches`` (steps that deviated from
         their plan), and two steps, ``running`` and ``last``, each with ``step``, ``offloadable_bytes`` (saved
@@ -286,8 +287,7 @@ def stats() -> Stats:
             since the beginning: ``copied_out_bytes``, ``copied_in_bytes``.
     """
     snapshot = glue().stats()
+    snapshot["model_state"]["whole_steps"] = whole_steps()
     if (why := snapshot["cannot_help"]) is not None:
         why["text"] = text(why["reason"], why["bytes"])
-    slices = sys.modules.get("spillway._optimizer_slices")  # of a job with a budget
-    snapshot["model_state"]["whole_optimizers"] = sorted(slices.whole_optimizers) if slices else []
     return snapshot

@@ -44,9 +44,5 @@ def test_a_program_that_finds_the_installed_package_trains_with_the_losses_of_pl
             SPILLWAY_EMULATE_CHECK="1",
             SPILLWAY_EMULATE_SCHEDULE=schedule,
         )
-        weights = 4 * (128 * 128 + 128) * 4
-        # Three steps; the last two of four parts are there already when the backward pass begins.
-        moved = f"{weights * 6 // 4 * 3} bytes in, {weights * 3} bytes of gradients out"
-        assert f"parts: {moved}" in done.stdout and f"parts on disk: {moved}" in done.stdout
         assert "the same" in done.stdout
         assert "unordered" not in done.stderr

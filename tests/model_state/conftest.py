@@ -38,11 +38,11 @@ def both(program, seed, *arguments):
 
 
 @cache
-def run(program, arguments=(), options=()):
+def run(program, arguments=(), options=(), environment=()):
     command = [sys.executable, "-m", "spillway", "emulate", *options, "--", sys.executable]
     done = subprocess.run(
         [*command, str(PROGRAMS / program), *arguments],
-        env=os.environ | {"PYTHONHASHSEED": "0"},
+        env=os.environ | {"PYTHONHASHSEED": "0"} | dict(environment),
         capture_output=True,
         text=True,
         timeout=3600,

@@ -44,4 +44,4 @@ def test_a_storage_that_stays_is_counted_by_its_reason(reason):
 def test_storages_that_may_leave_have_no_reason_and_whole_optimizers_are_named():
     found = lines()
     assert "reasons" not in found
-    assert json.loads(found["whole"]) == ["torch.optim.lbfgs.LBFGS"]
+    assert list(json.loads(found["whole"])) == ["torch.optim.lbfgs.LBFGS"]

@@ -45,6 +45,7 @@ NAMES = {
         "record_trace",
         "resident",
         "set_limit",
+        "step_in_slices",
         "summary",
     },
     "spillway.tags": {"matches", "unwatch", "watch"},

@@ -103,6 +103,7 @@ def cases_over(allocator):
         for index, (name, function) in enumerate(sorted(cases.load().items()))
         for schedule in SCHEDULES
         if schedule != "eager" or function.__module__ in cases.ABOUT_ORDER
+        if allocator == "spillway" or function.__module__ not in cases.ON_SPILLWAY
     ]
 
 

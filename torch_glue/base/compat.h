@@ -23,26 +23,12 @@
 namespace spillway::compat {
 
 #if TORCH_VERSION_MINOR >= 13
-template <typename T>
-using NodeOf = c10::intrusive_ptr<T>;
+using NodePtr = c10::intrusive_ptr<torch::autograd::Node>;
 using WeakNodePtr = c10::weak_intrusive_ptr<torch::autograd::Node>;
-
-template <typename T, typename... Arguments>
-NodeOf<T> make_node(Arguments&&... arguments) {
-  return c10::make_intrusive<T>(std::forward<Arguments>(arguments)...);
-}
 #else
-template <typename T>
-using NodeOf = std::shared_ptr<T>;
+using NodePtr = std::shared_ptr<torch::autograd::Node>;
 using WeakNodePtr = std::weak_ptr<torch::autograd::Node>;
-
-/// Nodes are deleted iteratively, so that long graphs do not overflow the stack.
-template <typename T, typename... Arguments>
-NodeOf<T> make_node(Arguments&&... arguments) {
-  return {new T(std::forward<Arguments>(arguments)...), torch::autograd::deleteNode};
-}
 #endif
-using NodePtr = NodeOf<torch::autograd::Node>;
 using GraphTaskRef = const std::shared_ptr<torch::autograd::GraphTask>&;
 using UnpackHookData = std::optional<std::pair<c10::SafePyObject, c10::SafePyObject>>;
 

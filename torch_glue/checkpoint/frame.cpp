@@ -39,19 +39,6 @@ std::vector<torch::autograd::SavedVariable> saved(const std::vector<at::Tensor>&
   return all;
 }
 
-/// Regions that take part in a call's repetition move parameters for it.
-bool memory_of_parameters_counts() {
-  const OffloadedRegion* const region = innermost_region();
-  return region == nullptr || region->covering == nullptr;
-}
-
-/// The wrapper that the regions around the first call require for its repetition.
-SavingRules::CallAgain call_again_in_the_regions_around() {
-  const OffloadedRegion* const region = innermost_region();
-  if (region == nullptr || region->covering == nullptr) return {};
-  return region->covering->how_to_call_again();
-}
-
 std::vector<torch::autograd::SavedVariable> saved_on_host(const std::vector<at::Tensor>& tensors) {
   const auto region = enter_region(
       {.tag = intern_tag("checkpoint"), .ratio = Ratio::of(1).value(), .names_memory = false});
@@ -90,7 +77,7 @@ class ForgottenTensor final : public torch::autograd::SavedVariableHooks {
     number_ = frame_->saved_.size();
     version_ = SavedVersion(tensor);
     frame_->saved_.push_back(CheckpointFrame::Shape::of(tensor));
-    frame_->used_.saved(tensor, memory_of_parameters_counts());
+    frame_->used_.saved(tensor);
   }
 
   at::Tensor call_unpack_hook() override {
@@ -131,7 +118,7 @@ class CheckpointFrame::Collector final : public SavingRules,
                 " instead of ",
                 expected,
                 ". The function must depend only on its inputs, parameters and random numbers.");
-    used.saved(tensor, memory_of_parameters_counts());
+    used.saved(tensor);
     values.push_back(tensor.detach());
     // Not before the operator has written the tensors that it has saved.
     if (complete() && !LateWrites::running()) throw CollectedAll();
@@ -172,7 +159,6 @@ CheckpointFrame::CheckpointFrame(const std::vector<at::Tensor>& inputs,
     : options_(options),
       called_in_pass_(torch::autograd::get_current_graph_task_id()),
       recompute_(std::move(recompute)),
-      call_again_in_(call_again_in_the_regions_around()),
       state_(options.preserve_rng_state, options.devices_drew),
       inputs_(saved_arguments(inputs, options.offload_to_cpu)),
       used_(inputs) {}
@@ -218,11 +204,7 @@ std::shared_ptr<CheckpointFrame::Collector> CheckpointFrame::run_again() {
     const ForwardState::Restored restored(state_);
     const RunningStatisticsKept statistics;
     try {
-      if (call_again_in_) {
-        call_again_in_([&] { recompute_(inputs); });
-      } else {
-        recompute_(inputs);
-      }
+      recompute_(inputs);
     } catch (...) {
       // Whatever caught or replaced the exception that ends the call.
       if (!collector->complete()) throw;

@@ -77,7 +77,6 @@ class CheckpointFrame : public SavingRules, public std::enable_shared_from_this<
   const CheckpointOptions options_;
   const int called_in_pass_;  // a backward pass within the call does not count
   const Recompute recompute_;
-  const SavingRules::CallAgain call_again_in_;  // empty if it is not needed
   ForwardState state_;
   std::vector<torch::autograd::SavedVariable> inputs_;
   std::vector<Shape> saved_;  // complete after the call has ended

@@ -64,19 +64,19 @@ ParametersUsed::ParametersUsed(const std::vector<at::Tensor>& arguments,
   }
 }
 
-void ParametersUsed::saved(const at::Tensor& tensor, bool memory_counts) {
+void ParametersUsed::saved(const at::Tensor& tensor) {
   if (tensor.requires_grad() &&
       !tensor.key_set().has_any(c10::DispatchKeySet(c10::DispatchKey::FuncTorchGradWrapper))) {
     if (tensor.is_leaf()) {
-      uses(tensor, memory_counts);
+      uses(tensor);
     } else {
-      reach({tensor.grad_fn(), static_cast<std::uint32_t>(tensor.output_nr())}, memory_counts);
+      reach({tensor.grad_fn(), static_cast<std::uint32_t>(tensor.output_nr())});
     }
   }
   ends_.push_back(static_cast<std::uint32_t>(used_.size()));
 }
 
-void ParametersUsed::reach(const autograd::Edge& from, bool memory_counts) {
+void ParametersUsed::reach(const autograd::Edge& from) {
   struct Step {
     const autograd::Edge* edge;
     int operators;  // remaining operators to search beyond the run
@@ -88,7 +88,7 @@ void ParametersUsed::reach(const autograd::Edge& from, bool memory_counts) {
     const autograd::Node* const node = step.edge->function.get();
     if (node == nullptr) continue;
     if (const at::Tensor* const leaf = leaf_of(*node)) {
-      uses(*leaf, memory_counts);
+      uses(*leaf);
       continue;
     }
     if (is_argument(*step.edge)) continue;
@@ -113,13 +113,12 @@ bool ParametersUsed::is_new(const autograd::Node& node) {
   return std::exchange(seen_[index], &node) != &node;
 }
 
-void ParametersUsed::uses(const at::Tensor& leaf, bool memory_counts) {
+void ParametersUsed::uses(const at::Tensor& leaf) {
   const auto* const impl = leaf.unsafeGetTensorImpl();
   const bool given =
       std::find(leaf_arguments_.begin(), leaf_arguments_.end(), impl) != leaf_arguments_.end();
   if (given || leaf.numel() == 0) return;
-  const bool own_memory =
-      memory_counts && impl->has_storage() && !impl->key_set().has(c10::DispatchKey::Python);
+  const bool own_memory = impl->has_storage() && !impl->key_set().has(c10::DispatchKey::Python);
   const auto* const memory = own_memory ? impl->storage().unsafeGetStorageImpl() : nullptr;
   const auto known =
       std::find_if(parameters_.begin(), parameters_.end(), [&](const Parameter& one) {

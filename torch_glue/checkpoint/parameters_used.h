@@ -34,8 +34,8 @@ class ParametersUsed {
   explicit ParametersUsed(const std::vector<at::Tensor>& arguments,
                           const ParametersUsed* first = nullptr);
 
-  /// Adds a saved tensor. `memory_counts`: no library moves parameters on purpose.
-  void saved(const at::Tensor& tensor, bool memory_counts);
+  /// Adds a saved tensor.
+  void saved(const at::Tensor& tensor);
 
   /// Ends the run.
   void ended();
@@ -68,10 +68,10 @@ class ParametersUsed {
     std::uint32_t output;
   };
 
-  void reach(const torch::autograd::Edge& from, bool memory_counts);
+  void reach(const torch::autograd::Edge& from);
   bool is_argument(const torch::autograd::Edge& edge) const;
   bool is_new(const torch::autograd::Node& node);
-  void uses(const at::Tensor& leaf, bool memory_counts);
+  void uses(const at::Tensor& leaf);
 
   const std::uint64_t first_node_;
   std::vector<const torch::autograd::Node*> seen_;  // nodes of the run, by number

@@ -116,6 +116,11 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   /// Whether it is offloaded and `at` is in its address range. For reports; takes no lock.
   [[nodiscard]] bool faults_at(driver::DevicePtr at) const SPILLWAY_UNCHECKED_LOCKS;
 
+  /// Gradients and states that belong to it are not managed from now on.
+  void keep_owned() { keeps_owned_ = true; }
+
+  [[nodiscard]] bool keeps_owned() const { return keeps_owned_; }
+
   /// This tensor over the storage has the guard's key.
   void add_keyed(const at::Tensor& tensor);
 
@@ -196,6 +201,7 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   std::atomic<bool> changed_{true};  // since its last copy to the host
   std::atomic<ResidentReason> kept_{ResidentReason::kNone};
   std::atomic<ResidentReason> refused_{ResidentReason::kNone};  // by the last attempt to offload it
+  std::atomic<bool> keeps_owned_{false};
   std::atomic<std::uint64_t> kept_in_step_{0};
   std::atomic<CUstream> home_;       // the stream that its block was allocated on
   std::atomic<bool> awaited_{true};  // home_ has waited for the fetch

@@ -74,6 +74,7 @@ Unmanaged ManagedStorages::manage(const at::Tensor& tensor,
   const Unmanaged why = manage_storage(tensor, of, owner, slot);
   if (why == Unmanaged::kTiny) stays(tensor.storage(), ResidentReason::kTiny);
   if (why == Unmanaged::kOtherMemory) stays(tensor.storage(), ResidentReason::kOtherMemory);
+  if (why == Unmanaged::kKept) stays(tensor.storage(), ResidentReason::kKept);
   return why;
 }
 
@@ -109,6 +110,7 @@ Unmanaged ManagedStorages::manage_storage(const at::Tensor& tensor,
   AccessOrder::Id id = 0;
   if (owner.defined() && owner.has_storage()) {
     const ManagedStorage* const known = ManagedStorage::of(*owner.storage().unsafeGetStorageImpl());
+    if (known != nullptr && known->keeps_owned()) return Unmanaged::kKept;
     if (known != nullptr) id = known->id() + static_cast<AccessOrder::Id>(slot) % kSlots;
   }
   if (id == 0) id = std::exchange(next_id_, next_id_ + kSlots);

@@ -22,6 +22,7 @@ enum class Unmanaged : std::uint8_t {
   kNotStrided,   // sparse, nested, a wrapper of other tensors
   kTiny,
   kOtherMemory,  // not a block of Spillway's heap, or of a graph's pool
+  kKept,         // what it belongs to is kept (ManagedStorage::keep_owned)
 };
 
 /// Counters of all devices since the process started.

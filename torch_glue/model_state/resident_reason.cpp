@@ -13,6 +13,7 @@ const char* resident_reason_name(ResidentReason reason) {
                               "address_in_use",
                               "shared_with_processes",
                               "part_of_a_wrapper",
+                              "kept_on_device",
                               "ended",
                               "data_ptr",
                               "referenced_elsewhere",

@@ -22,6 +22,7 @@ enum class ResidentReason : std::uint8_t {
   kAddress,  // another library has its address: DLPack, __cuda_array_interface__
   kShared,   // other processes have its memory mapped
   kWrapped,  // part of a sparse or nested tensor that an operator made
+  kKept,     // the program keeps it: keep_on_device
   kEnded,    // its storage has ended, or has other memory
 
   kDataPtr,       // the program has its address: until the step ends

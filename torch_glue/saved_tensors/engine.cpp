@@ -64,18 +64,7 @@ class ProxyEngine final : public autograd::Engine {
   }
 
   std::unique_ptr<autograd::SavedVariableHooks> get_default_saved_variable_hooks() override {
-    const OffloadedRegion* const region = innermost_region();
-    auto hooks = hooks_in(region);
-    if (region == nullptr || region->covering == nullptr || in_forked_child()) return hooks;
-    const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
-    if (python.is_tracing) return hooks;
-    if (python.stack.size() > region->python_hooks) {
-      return region->covering->cover(std::move(hooks), SavingRules::Source::kPython);
-    }
-    if (region->rules.get() == region->covering) return hooks;
-    return region->covering->cover(
-        std::move(hooks),
-        region->rules ? SavingRules::Source::kRules : SavingRules::Source::kRegion);
+    return hooks_in(innermost_region());
   }
 
   std::unique_ptr<autograd::SavedVariableHooks> hooks_in(const OffloadedRegion* region) {

@@ -61,15 +61,11 @@ std::uint64_t open(std::optional<RegionOptions> moves, std::shared_ptr<SavingRul
   static std::atomic<std::uint64_t> next{1};
   install_engine();
   const std::uint64_t id = next.fetch_add(1);
-  const OffloadedRegion* const outer = innermost_region();
-  SavingRules* covering = outer == nullptr ? nullptr : outer->covering;
-  if (rules && rules->covers_inner()) covering = rules.get();
   if (moves && Runtime::instance().step().is_new(moves->tag)) see_running_statistics(true);
   const bool renames = moves && moves->names_memory && moves->tag != TagId::kUntagged;
   this_thread().regions.push_back({id,
                                    moves,
                                    std::move(rules),
-                                   covering,
                                    at::SavedTensorDefaultHooks::get_tls_state().stack.size(),
                                    renames ? std::make_unique<TagScope>(moves->tag) : nullptr,
                                    true});
@@ -114,7 +110,7 @@ Status set_process_region(const RegionOptions& options) {
   runtime.step().leave_region(
       options.tag);  // known from now on, but not open: steps end without it
   const auto* const region =
-      new OffloadedRegion{0, options, nullptr, nullptr, /*python_hooks=*/0, nullptr, true};
+      new OffloadedRegion{0, options, nullptr, /*python_hooks=*/0, nullptr, true};
   const OffloadedRegion* none = nullptr;
   if (!process_region.compare_exchange_strong(none, region)) {
     delete region;
@@ -171,17 +167,6 @@ std::size_t open_regions() {
 const OffloadedRegion* innermost_region() {
   const auto& regions = this_thread().regions;
   return regions.empty() ? process_region.load(std::memory_order_acquire) : &regions.back();
-}
-
-const OffloadedRegion* region_around(const SavingRules& rules) {
-  const auto& regions = this_thread().regions;
-  const auto found =
-      std::find_if(regions.rbegin(), regions.rend(), [&](const OffloadedRegion& one) {
-        return one.rules.get() == &rules;
-      });
-  if (found == regions.rend()) return nullptr;
-  return found + 1 == regions.rend() ? process_region.load(std::memory_order_acquire)
-                                     : &*(found + 1);
 }
 
 }  // namespace spillway

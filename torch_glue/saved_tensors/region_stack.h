@@ -13,7 +13,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 
@@ -31,29 +30,6 @@ class SavingRules {
   virtual void begin_checkpoint() {}
 
   virtual void end_checkpoint() {}
-
-  /// Whether the rules also decide on tensors saved in inner regions and under inner Python hooks.
-  [[nodiscard]] virtual bool covers_inner() const { return false; }
-
-  /// The source of the hooks that a tensor would get otherwise.
-  enum class Source {
-    kRegion,  // a region that offloads or keeps tensors
-    kRules,
-    kPython,  // may call a function again
-  };
-
-  /// That decision: `inner` are the hooks that the tensor would get, null if autograd keeps it.
-  virtual std::unique_ptr<torch::autograd::SavedVariableHooks> cover(
-      std::unique_ptr<torch::autograd::SavedVariableHooks> inner, Source source) {
-    static_cast<void>(source);
-    return inner;
-  }
-
-  /// Repeats a function that was called inside, at any time and on any thread. Empty if the
-  /// function can be called directly.
-  using CallAgain = std::function<void(const std::function<void()>&)>;
-
-  [[nodiscard]] virtual CallAgain how_to_call_again() { return {}; }
 };
 
 /// A part of one thread's forward pass that decides on the tensors saved in it. They may be
@@ -62,7 +38,6 @@ struct OffloadedRegion {
   std::uint64_t id;
   std::optional<RegionOptions> moves;
   std::shared_ptr<SavingRules> rules;
-  SavingRules* covering;  // the innermost rules with covers_inner(), from here outwards; or null
   /// Number of Python saved-tensor hooks active at its entry. A further hook is an inner context
   /// and takes precedence.
   size_t python_hooks;
@@ -128,9 +103,6 @@ class OffloadDisabledGuard {
 
 /// Number of regions that this thread has open.
 std::size_t open_regions();
-
-/// The region around this thread's innermost one with these rules; null if there is none.
-const OffloadedRegion* region_around(const SavingRules& rules);
 
 /// The innermost region of this thread; null if there is none.
 const OffloadedRegion* innermost_region();

@@ -16,21 +16,28 @@ LAYERS, WIDTH, ROWS = 12, 512, 20
 spillway.use_allocator()
 
 
-def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def backward(model: nn.Module) -> None:
     model(torch.ones(ROWS, WIDTH, device="cuda")).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
 
 
-def peak(model: nn.Module) -> int:
-    """The most bytes on the device in a step of a model that is already there or in parts."""
-    optimizer = torch.optim.AdamW(model.parameters())
-    step(model, optimizer)
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    step(model, optimizer)
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated()
+def peaks(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, int]:
+    """The most bytes on the device in the passes and in the step of a model, once states exist."""
+    found = {}
+    for _ in range(2):
+        for name, run in (("passes", lambda: backward(model)), ("step", optimizer.step)):
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            run()
+            torch.cuda.synchronize()
+            found[f"peak_{name}"] = torch.cuda.max_memory_allocated()
+        optimizer.zero_grad()
+    return found
+
+
+def copied() -> tuple[int, int]:
+    """Bytes fetched and offloaded so far."""
+    stats = spillway.stats()["model_state"]
+    return stats["fetched_bytes"], stats["copied_bytes"]
 
 
 def in_parts(layers: nn.Sequential, pieces: int = 1, checkpoint: bool = True) -> dict[str, int]:
@@ -41,15 +48,18 @@ def in_parts(layers: nn.Sequential, pieces: int = 1, checkpoint: bool = True) ->
         checkpoint_activation=checkpoint,
         num_microbatches=pieces,
     )
-    most = peak(model)
-    before = model.stats()
-    step(model, torch.optim.SGD(model.parameters()))
-    moved = {name: value - before[name] for name, value in model.stats().items() if name.endswith("_bytes")}
-    return {
-        "weights_in": moved["loaded_bytes"],
-        "gradients_out": moved["gradient_bytes"],
-        "slots": before["slot_bytes"],
-        "peak": most,
+    optimizer = torch.optim.AdamW(model.parameters())
+    found = peaks(model, optimizer)
+    before = copied()
+    backward(model)
+    between = copied()
+    optimizer.step()
+    after = copied()
+    return found | {
+        "weights_in": between[0] - before[0],
+        "gradients_out": between[1] - before[1],
+        "step_in": after[0] - between[0],
+        "step_out": after[1] - between[1],
     }
 
 
@@ -66,9 +76,12 @@ def main() -> dict[str, dict[str, int]]:
         "kept": in_parts(layers, checkpoint=False),
     }
     gc.collect()
-    results["plain"] = {"peak": peak(layers.cuda()), "weights": sum(p.nbytes for p in layers.parameters())}
+    plain = layers.cuda()
+    results["plain"] = peaks(plain, torch.optim.AdamW(plain.parameters()))
     for result in results.values():
-        result["peak"] -= workspace
+        result["peak_passes"] -= workspace
+        result["peak_step"] -= workspace
+    results["plain"]["weights"] = sum(p.nbytes for p in plain.parameters())
     return results
 
 

@@ -25,10 +25,11 @@ struct BudgetSettings {
 /// of the GPU memory that is free, or reserved by this process, when its first step with a budget
 /// begins. With Spillway's allocator a budget of 32 MiB or more limits reserved bytes; smaller
 /// ones, and all budgets with PyTorch's allocator, limit allocated bytes. While the region exists,
-/// it handles the tensors that autograd saves on this thread. It minimizes the step's time like
-/// Python's spillway.offload (docs/planning.md). The first step of each sequence of shapes is
-/// recorded and may need more. A step ends with end_step() (spillway/torch/region.h), or with the
-/// next region after a backward pass.
+/// it handles the tensors that autograd saves on this thread. Parameters, buffers, gradients and
+/// optimizer states stay on the device and count. It minimizes the step's time like Python's
+/// spillway.offload without a model (docs/planning.md). The first step of each sequence of shapes
+/// is recorded and may need more. A step ends with end_step() (spillway/torch/region.h), or with
+/// the next region after a backward pass.
 ///
 /// Threads: must be destroyed on the thread that created it; otherwise the process aborts.
 /// Errors: the constructor enters no region if it throws. c10::ValueError for a budget that is

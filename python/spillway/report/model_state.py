@@ -52,7 +52,7 @@ def _checked(found: dict[str, Any]) -> dict[str, Any]:
     return {
         "classes": _counts(found["classes"], ("storages", "resident_bytes", "offloaded_bytes")),
         "resident_reasons": _counts(found["resident_reasons"], ("storages", "bytes")),
-        "whole_optimizers": [_name(each) for each in _few(found["whole_optimizers"])],
+        "whole_steps": {_name(each): _name(why) for each, why in _few(found["whole_steps"].items())},
         **{key: _number(found[key]) for key in ("copied_bytes", "fetched_bytes", "dropped_bytes")},
     }
 

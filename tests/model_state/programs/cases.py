@@ -58,7 +58,7 @@ def _add_tensor(into, tensor):
 
 def managed_stats():
     """Of this process; None in a plain run."""
-    if not os.environ.get("SPILLWAY_BUDGET"):
+    if not os.environ.get("SPILLWAY_BUDGET") and not os.environ.get("OFFLOAD_MODELS"):
         return None
     import spillway
 

@@ -69,4 +69,4 @@ for name in sys.argv[1:]:
 
 sgd = torch.optim.LBFGS([parameter()])
 sgd.step(lambda: torch.zeros((), device="cuda"))
-print("whole:", json.dumps(spillway.stats()["model_state"]["whole_optimizers"]))
+print("whole:", json.dumps(spillway.stats()["model_state"]["whole_steps"]))

@@ -40,7 +40,6 @@ MODULES = (
     "parts_arguments",
     "parts_gradients",
     "parts_inside",
-    "parts_on_disk",
     "parts_order",
     "parts_waits",
     "prefetch",
@@ -72,6 +71,8 @@ ABOUT_ORDER = {
         "streams",
     )
 }
+#: Those whose claims need Spillway's allocator.
+ON_SPILLWAY = {f"cases.{name}" for name in MODULES if name.startswith("parts")}
 CASES = {}
 
 

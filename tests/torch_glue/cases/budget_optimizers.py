@@ -10,6 +10,19 @@ from cases import case
 from cases.measure import same_bits
 
 
+class InRegion(torch.nn.Module):
+    """A model whose activations are within a budget, but not its states."""
+
+    def __init__(self, model, region):
+        super().__init__()
+        self.model = model
+        self.region = region
+
+    def forward(self, x):
+        with self.region:
+            return self.model(x)
+
+
 class Training:
     """Steps of a small model whose optimizer needs more than its backward pass."""
 
@@ -22,7 +35,7 @@ class Training:
         self.rows = rows
         self.keeps_gradients = keeps_gradients
         if budget is not None:
-            spillway.offload(self.model, budget=budget, tag="training")
+            self.model = InRegion(self.model, spillway.offload(budget=budget, tag="training"))
 
     def step(self):
         """The peak, and the error and where it came from."""

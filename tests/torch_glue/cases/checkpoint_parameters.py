@@ -234,27 +234,3 @@ def memory_that_a_library_gathers_again_may_be_elsewhere():
     loss = net(batch()).sum()
     replaced(net, net[1][0])
     raises(loss)
-
-
-@case
-def a_model_in_parts_may_be_inside_and_around():
-    def train(around):
-        torch.manual_seed(1)
-        inner = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(4)]
-        if around is None:
-            net = nn.Sequential(*inner).cuda()
-            call = net
-        elif around:
-            net = spillway.OffloadModel([spillway.checkpoint_wrapper(one) for one in inner], "cuda")
-            call = net
-        else:
-            net = spillway.OffloadModel(inner, "cuda")
-            call = functools.partial(spillway.checkpoint, net)
-        x = batch().requires_grad_()
-        for _ in range(2):
-            call(x * 1).square().sum().backward()
-        return [x.grad, *(p.grad for p in net.parameters())]
-
-    plain = train(None)
-    assert same(train(True), plain)
-    assert same(train(False), plain)

@@ -141,23 +141,3 @@ def a_transform_inside_a_checkpointed_function_has_plains_gradients():
         call(slopes(net), x * 1).square().sum().backward()
         gradients.append([x.grad, *(p.grad for p in net.parameters())])
     assert same(*gradients)
-
-
-@case
-def a_model_in_parts_has_plains_results_under_transforms_or_names_them():
-    loaded_again = {"vmap", "vmap without gradients", "jvp", "jacfwd"}
-    for options in ({}, {"checkpoint_activation": True}):
-        for name, transform in TRANSFORMS.items():
-            plain = results(lambda net, transform: transform(net), transform)
-            net = spillway.OffloadModel(make().cpu(), "cuda", num_slices=2, **options)
-            try:
-                found = [leaf for leaf in tree_leaves(transform(net)) if isinstance(leaf, torch.Tensor)]
-            except RuntimeError as error:
-                assert name not in loaded_again and "inside torch.func.grad" in str(error), (name, error)
-                continue
-            assert name in loaded_again, name
-            if any(leaf.requires_grad for leaf in found):
-                sum(leaf.square().sum() for leaf in found if leaf.requires_grad).backward()
-            gradients = [p.grad for p in net.parameters()]
-            assert same([leaf.detach() for leaf in found], plain[0]), name
-            assert same(gradients, plain[1]), name

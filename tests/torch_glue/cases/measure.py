@@ -57,27 +57,6 @@ EMULATED = os.environ.get("SPILLWAY_EMULATE") == "1"
 SCRATCH = 0 if EMULATED else 1 << 20
 
 
-class OptimizerOnHost:
-    """Of parameters on the device, with the host's arithmetic, as a model in parts is optimized."""
-
-    def __init__(self, optimizer, parameters, **options):
-        self.device = list(parameters)
-        self.host = [torch.nn.Parameter(each.detach().cpu()) for each in self.device]
-        self.optimizer = optimizer(self.host, **options)
-
-    @torch.no_grad()
-    def step(self):
-        for device, host in zip(self.device, self.host, strict=True):
-            host.grad = device.grad.cpu()
-        self.optimizer.step()
-        for device, host in zip(self.device, self.host, strict=True):
-            device.copy_(host)
-
-    def zero_grad(self):
-        for each in self.device:
-            each.grad = None
-
-
 def same_bits(left, right):
     """Equal values, NaN included, of the same kind and shape."""
     if left is None or right is None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an OffloadModel refuses, by name, and leaves as it was."""
 
+import pathlib
 import threading
 
 import spillway
@@ -21,12 +22,6 @@ class Residual(nn.Sequential):
 def with_a_forward_of_its_own():
     model = nn.Sequential(nn.Linear(2, 2))
     model.forward = lambda x: x
-    return model
-
-
-def with_a_gradient_on_the_device():
-    model = nn.Sequential(nn.Linear(2, 2).cuda())
-    model(torch.ones(1, 2, device="cuda")).sum().backward()
     return model
 
 
@@ -53,7 +48,9 @@ def what_cannot_be_used_is_refused_by_name():
     parts = list(model)
     last = torch.cuda.device_count() - 1
     devices = f"device must be a CUDA device from cuda:0 to cuda:{last}, not"
-    places = "offload_device must be the CPU or a directory, not"
+    places = "offload_device must be the CPU, not"
+    directory = "A model cannot be in a directory. Use a machine with enough host memory for its "
+    directory += "parameters, gradients and optimizer states."
     for arguments, text in (
         (
             (nn.Linear(2, 2), "cuda"),
@@ -71,7 +68,9 @@ def what_cannot_be_used_is_refused_by_name():
         ((model, f"cuda:{last + 1}"), f"ValueError: {devices} 'cuda:{last + 1}'"),
         ((model, None), f"TypeError: {devices} None"),
         ((model, True), f"TypeError: {devices} True"),
-        ((model, "cuda", "cuda"), f"ValueError: {places} 'cuda'"),
+        ((model, "cuda", "cuda"), f"ValueError: {places} 'cuda'. {directory}"),
+        ((model, "cuda", "/tmp"), f"ValueError: {places} '/tmp'. {directory}"),
+        ((model, "cuda", pathlib.Path("/")), f"ValueError: {places} {pathlib.Path('/')!r}. {directory}"),
         ((model, "cuda", 3), f"TypeError: {places} 3"),
         ((model, "cuda", "cpu", 0), "ValueError: num_slices must be from 1 to 2, not 0"),
         ((model, "cuda", "cpu", 3), "ValueError: num_slices must be from 1 to 2, not 3"),
@@ -104,8 +103,7 @@ def a_model_that_parts_cannot_be_made_of_is_refused_and_left_as_it_was():
         (nn.Sequential(nn.Linear(2, 2, device="meta")), "parameter 0.weight"),
         (nn.Sequential(nn.BatchNorm1d(2, affine=False).to("meta")), "buffer 0.running_mean"),
         (nn.Sequential(nn.LazyLinear(3)), "parameter 0.weight"),
-        (with_a_gradient_on_the_device(), "parameter 0.weight is on cuda:0. Call zero_grad()"),
-        (nn.Sequential(nn.ReLU(), wrapped), "OffloadModel, whose parameters are already on the host (1)"),
+        (nn.Sequential(nn.ReLU(), wrapped), "OffloadModel, whose parameters are already offloaded (1)"),
     ):
         before = places(model)
         found = refusal(model, "cuda", "cpu", 1)
@@ -113,7 +111,7 @@ def a_model_that_parts_cannot_be_made_of_is_refused_and_left_as_it_was():
         assert places(model) == before, found
     assert "OffloadModel" in refusal([wrapped], "cuda")
     wrapped(torch.ones(1, 2, device="cuda")).sum().backward()
-    assert wrapped.stats()["gradient_bytes"] > 0
+    assert all(p.grad.count_nonzero() > 0 for p in wrapped.parameters())
 
 
 @case
@@ -122,7 +120,7 @@ def a_subclass_of_sequential_that_runs_as_one_is_none_of_those():
         pass
 
     net, plain = spillway.OffloadModel(Named(*layers()), "cuda"), layers().cuda()
-    assert same([net(batch())], [plain(batch())]) and net.stats()["loaded_bytes"] > 0
+    assert same([net(batch())], [plain(batch())])
 
 
 @case
@@ -144,103 +142,51 @@ def a_residual_model_is_given_as_a_list_that_does_the_same():
     torch.manual_seed(1)
     made = [nn.Linear(WIDTH, WIDTH) for _ in range(2)]
     net = spillway.OffloadModel([Keep(made[0], True), Keep(made[1], False), Add()], "cuda")
-    assert same([net(batch())], [plain(batch())]) and net.stats()["loaded_bytes"] > 0
+    assert same([net(batch())], [plain(batch())])
 
 
 @case
-def the_parameters_of_a_model_in_parts_keep_their_dtype():
-    net = spillway.OffloadModel(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "cuda", num_slices=2)
-    try:
-        net.half()
-        raise AssertionError("it was to raise")
-    except RuntimeError as raised:
-        assert "float16" in str(raised) and "float32" in str(raised)
+def parameters_may_be_converted_and_replaced():
+    def run(net):
+        seen = []
+        for change in (
+            lambda: net.double(),
+            lambda: net.float(),
+            lambda: net.load_state_dict({n: v / 2 for n, v in net.state_dict().items()}),
+            lambda: net.load_state_dict({n: v / 2 for n, v in net.state_dict().items()}, assign=True),
+            lambda: net.requires_grad_(True),
+            lambda: net.cpu() and net.cuda(),
+        ):
+            change()
+            net.zero_grad()
+            loss = net(batch().to(next(net.parameters()).dtype)).square().sum()
+            loss.backward()
+            seen += [loss, *(p.grad for p in net.parameters())]
+        return seen
+
+    net = spillway.OffloadModel(layers(), "cuda", num_slices=6)
+    assert same(run(net), run(layers().cuda()))
+    classes = spillway.stats()["model_state"]["classes"]
+    assert classes["parameters"]["offloaded_bytes"] == 5 * net.model[0][0].weight.nbytes, classes
 
 
 @case
-def conversions_of_a_model_in_parts_that_change_nothing_are_allowed():
-    net = spillway.OffloadModel(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)), "cuda", num_slices=2)
-    around = nn.Sequential(net)
-    before = [(id(t), t.data_ptr()) for t in net.state_dict(keep_vars=True).values()]
-    x = torch.randn(8, 2, device="cuda")
-    net(x).sum().backward()
-    for convert in (
-        lambda m: m.cpu(),
-        lambda m: m.to("cpu"),
-        lambda m: m.to(torch.float32),
-        lambda m: m.to(torch.ones(1)),
-        lambda m: m.float(),
-        lambda m: m.eval(),
-        lambda m: m.train(),
-    ):
-        assert convert(net) is net and convert(around) is around
-        net(x).sum().backward()
-    assert [(id(t), t.data_ptr()) for t in net.state_dict(keep_vars=True).values()] == before
-
-
-@case
-def conversions_of_a_model_in_parts_that_change_something_are_refused():
-    net = spillway.OffloadModel(nn.Sequential(nn.Linear(2, 2), nn.ReLU()), "cuda", num_slices=2)
-    for convert in (
-        lambda m: m.cuda(),
-        lambda m: m.to("cuda"),
-        lambda m: m.double(),
-        lambda m: m.bfloat16(),
-        lambda m: m.to_empty(device="cpu"),
-        lambda m: m.share_memory(),
-    ):
-        try:
-            convert(net)
-            raise AssertionError("it was to raise")
-        except RuntimeError:
-            assert {(p.device.type, p.dtype) for p in net.parameters()} == {("cpu", torch.float32)}
-            assert not any(p.is_shared() for p in net.parameters())
-
-
-@case
-def replaced_parameters_are_refused():
-    net = spillway.OffloadModel(layers(2), "cuda", num_slices=2)
-    state = {name: torch.zeros_like(value) for name, value in net.state_dict().items()}
-    try:
-        net.load_state_dict(state, assign=True)
-        raise AssertionError("it was to raise")
-    except ValueError as error:
-        assert "assign" in str(error), error
-    net.load_state_dict(state)
-    assert net(batch()).count_nonzero() == 0
-    net.model[0][0].weight = nn.Parameter(torch.ones(WIDTH, WIDTH))
-    try:
-        net(batch())
-        raise AssertionError("it was to raise")
-    except RuntimeError as error:
-        assert "parameter weight " in str(error), error
-
-
-@case
-def a_second_thread_in_a_part_is_refused_and_the_first_one_goes_on():
+def a_second_thread_may_run_in_the_middle_of_a_pass():
     model, plain = layers(), layers().cuda()
     net = spillway.OffloadModel(model, "cuda", num_slices=6)
-    errors = []
-
-    def other():
-        try:
-            net(batch())
-        except RuntimeError as error:
-            errors.append(str(error))
+    found = []
 
     def in_the_middle(module, inputs):
-        thread = threading.Thread(target=other)
-        thread.start()
-        thread.join()
+        if not found:
+            found.append(None)
+            thread = threading.Thread(target=lambda: found.append(net(batch(1)).detach()))
+            thread.start()
+            thread.join()
 
     handle = model[2][0].register_forward_pre_hook(in_the_middle)
     loss = net(batch()).square().sum()
     handle.remove()
     loss.backward()
     plain(batch()).square().sum().backward()
-    assert len(errors) == 1 and "runs on another thread" in errors[0], errors
+    assert same(found[1:], [plain(batch(1))])
     assert same([p.grad for p in net.parameters()], [p.grad for p in plain.parameters()])
-    thread = threading.Thread(target=other)
-    thread.start()
-    thread.join()
-    assert len(errors) == 1

@@ -52,7 +52,6 @@ def gradients_of_gradients_find_the_weights_that_they_hold():
     net = spillway.OffloadModel(layers(), "cuda", num_slices=6)
     found = gradients_of_gradients(net, batch().requires_grad_())
     assert same(found, gradients_of_gradients(layers().cuda(), batch().requires_grad_()))
-    assert net.stats()["extra_slots"] > 0
 
 
 @case
@@ -147,7 +146,6 @@ def only_the_parameters_that_are_asked_for_get_gradients():
     asked = torch.autograd.grad(net(batch()).square().sum(), list(net.parameters()))
     assert same(*given)
     assert same([g for g, p in zip(asked, net.parameters(), strict=True) if p.grad is not None], given[0])
-    assert all(g.device.type == "cpu" for g in asked)
 
 
 @case
@@ -177,19 +175,15 @@ def a_gradient_that_others_have_too_is_not_changed_while_it_leaves():
             y = x * 1
             return y.sin().cos() + (y + self.by)
 
-    def run(net, shifts, hold):
+    def run(net, shifts):
         x = batch().requires_grad_()
-        device_is_done = threading.Event()
-        x.register_hook(lambda grad: device_is_done.set())
-        if hold:  # the thread that would wait for the copies
-            shifts[1].by.register_hook(lambda grad: device_is_done.wait() and None)
         net(x).square().sum().backward()
         return [x.grad, *(p.grad for p in shifts.parameters())]
 
     plain = nn.Sequential(Shift(), Shift())
     model = copy.deepcopy(plain)
     net = spillway.OffloadModel(model, "cuda", num_slices=2)
-    assert same(run(net, model, True), run(plain.cuda(), plain, False))
+    assert same(run(net, model), run(plain.cuda(), plain))
 
 
 @case
@@ -204,9 +198,7 @@ def gradients_of_parameters_may_have_a_graph_or_be_sparse():
     model = copy.deepcopy(plain)
     found = run(model, spillway.OffloadModel(model, "cuda"), batch())
     expected = run(plain.cuda(), plain, batch())
-    # The penalty is summed on the host there.
-    assert same(found[:4], expected[:4])
-    assert all(torch.allclose(a, b.cpu(), 1e-3) for a, b in zip(found, expected, strict=True))
+    assert same(found, expected)
 
     table = nn.Embedding(20, WIDTH, sparse=True)
     grads = []

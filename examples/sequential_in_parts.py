@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains a sequential model that lives on the host and visits the GPU in parts, beside the plain model.
+"""Trains a sequential model of which two parts are on the GPU at a time, beside the plain model.
 
-Weights come in for the forward and for the backward pass, gradients go out, and AdamW runs on the host.
+Weights come in for the forward and for the backward pass, gradients go out, and AdamW runs on the GPU in
+slices.
 """
 
 import copy
@@ -15,9 +16,9 @@ STEPS = 3
 spillway.use_allocator()  # before CUDA starts
 
 
-def train(model, host_model, **options):
+def train(model):
     """Losses, and the most device memory that it has had."""
-    optimizer = torch.optim.AdamW(host_model.parameters(), **options)
+    optimizer = torch.optim.AdamW(model.parameters())
     torch.cuda.reset_peak_memory_stats()
     losses = []
     for step in range(STEPS):
@@ -41,19 +42,18 @@ weights = sum(p.nbytes for p in layers.parameters())
 in_parts = spillway.OffloadModel(
     copy.deepcopy(layers), "cuda", num_slices=12, checkpoint_activation=True, num_microbatches=2
 )
-losses, peak = train(in_parts, in_parts)
-moved = in_parts.stats()
+losses, peak = train(in_parts)
+moved = spillway.stats()["model_state"]
 del in_parts
 
 plain = layers.cuda()
-plain_losses, plain_peak = train(plain, plain)
+plain_losses, plain_peak = train(plain)
 
 print(f"weights: {weights >> 10} KiB")
 print(f"losses in parts: {losses}")
 print(f"losses plain:    {plain_losses}")
 print(f"peak in parts: {peak >> 10} KiB, plain: {plain_peak >> 10} KiB")
 print(
-    f"per step: {moved['loaded_bytes'] // STEPS >> 10} KiB of weights in, "
-    f"{moved['gradient_bytes'] // STEPS >> 10} KiB of gradients out, "
-    f"{moved['slot_bytes'] >> 10} KiB of the GPU for two parts"
+    f"per step: {moved['fetched_bytes'] // STEPS >> 10} KiB of weights, gradients and states in, "
+    f"{moved['copied_bytes'] // STEPS >> 10} KiB out"
 )
