@@ -3,12 +3,14 @@
 
 import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
 
 HERE = pathlib.Path(__file__).parent
+sys.path.append(str(HERE.parent / "support"))
+
+from launched import spillway  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -17,14 +19,7 @@ def checked():
 
     def run(*arguments, **options):
         chosen = [f"--{name}={value}" for name, value in options.items()]
-        path = [str(HERE), os.environ.get("PYTHONPATH", "")]
-        return subprocess.run(
-            [sys.executable, "-m", "spillway", "emulate", "--check", *chosen, "--", sys.executable]
-            + [str(each) for each in arguments],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+        return spillway("emulate", "--check", *chosen, "--", sys.executable, *arguments, PYTHONPATH=path)
 
     return run
