@@ -9,8 +9,6 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 
-sys.path.append(str(pathlib.Path(__file__).parents[1] / "support"))
-
 from launched import spillway
 
 os.environ["PYTHONHASHSEED"] = "0"

@@ -6,11 +6,9 @@ import pathlib
 import sys
 
 import pytest
+from launched import spillway
 
 HERE = pathlib.Path(__file__).parent
-sys.path.append(str(HERE.parent / "support"))
-
-from launched import spillway  # noqa: E402
 
 
 @pytest.fixture(scope="session")
