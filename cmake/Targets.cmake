@@ -73,25 +73,34 @@ function(spillway_cases)
     PROPERTIES LABELS "${labels}" ENVIRONMENT "${environment}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
-# spillway_pytest(FOLDER tests/torch_glue LABELS torch [EMULATED] [ENVIRONMENT …]): each test_*.py of a folder is one ctest
-# case, on the build tree's package. EMULATED preloads the shim and the emulated GPU, in this order. They begin before the cases
-# of C++ programs, which are short: so no core is idle while a long file ends.
+# spillway_pytest(FOLDER tests/torch_glue LABELS torch [EMULATED] [ENVIRONMENT …]): the test_*.py of a folder are one ctest
+# case, FOLDER.pytest, on the build tree's package: one process imports torch, and one more is forked for their programs. EMULATED
+# preloads the shim and the emulated GPU, in this order. NAME, FILE and TIMEOUT (3600 s) are for a second, longer run of a folder
+# or of one file. They begin before the cases of C++ programs, which are short, and the folder with the most files first: so no
+# core is idle while a long one ends.
 function(spillway_pytest)
-  cmake_parse_arguments(ARG "EMULATED" "FOLDER" "LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "EMULATED" "FOLDER;NAME;FILE;TIMEOUT" "LABELS;ENVIRONMENT" ${ARGN})
   set(environment PYTHONPATH=${SPILLWAY_PYTHON_DIR} OMP_NUM_THREADS=1 ${ARG_ENVIRONMENT})
   if(ARG_EMULATED)
     list(APPEND environment SPILLWAY_EMULATE=1
       LD_PRELOAD=${SPILLWAY_LIB_DIR}/libspillway_preload.so:${SPILLWAY_LIB_DIR}/libspillway_emulator.so)
   endif()
-  cmake_path(GET ARG_FOLDER FILENAME suite)
-  file(GLOB files CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/test_*.py)
-  foreach(file IN LISTS files)
-    cmake_path(GET file STEM name)
-    add_test(NAME ${suite}.${name}
-      COMMAND ${Python_EXECUTABLE} -m pytest --rootdir=${PROJECT_SOURCE_DIR} -c ${PROJECT_SOURCE_DIR}/pyproject.toml ${file}
-      WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-    set_tests_properties(${suite}.${name} PROPERTIES LABELS "${ARG_LABELS}" ENVIRONMENT "${environment}" TIMEOUT 900 COST 100)
-  endforeach()
+  file(GLOB files ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/test_*.py)
+  list(LENGTH files count)
+  math(EXPR cost "100 + ${count}")
+  if(NOT ARG_NAME)
+    cmake_path(GET ARG_FOLDER FILENAME suite)
+    set(ARG_NAME ${suite}.pytest)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 3600)
+  endif()
+  add_test(NAME ${ARG_NAME}
+    COMMAND ${Python_EXECUTABLE} -m pytest --rootdir=${PROJECT_SOURCE_DIR} -c ${PROJECT_SOURCE_DIR}/pyproject.toml
+            --durations=5 ${PROJECT_SOURCE_DIR}/${ARG_FOLDER}/${ARG_FILE}
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(${ARG_NAME} PROPERTIES
+    LABELS "${ARG_LABELS}" ENVIRONMENT "${environment}" TIMEOUT ${ARG_TIMEOUT} COST ${cost})
 endfunction()
 
 # spillway_bench(NAME heap_bench SRCS … DEPS …): one Google Benchmark program.

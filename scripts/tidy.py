@@ -5,10 +5,10 @@ Runs clang-tidy-14 with ARGUMENTS over the C++ sources of FOLDER/compile_command
 and ends with 1 if there is anything.
 
 Nearly all of the time that clang-tidy takes for one source goes into what the source includes. So sources
-with the same command line and settings are first looked at together: behind one another in one file, headers
-once. Where anything is found, the sources that it was found in are looked at alone, and what is found there
-counts; all of them, where they do not compile together. Sources whose names meet, or that define macros, do
-not go together.
+of one folder are first looked at together: behind one another in one file, headers once. Where
+anything is found, the sources that it was found in are looked at alone, and what is found there counts; all
+of them, where they do not compile together. Sources whose names meet, or that leave macros defined, do not go
+together. Command lines may differ in where headers are looked for, and in what only concerns linking.
 """
 
 import json
@@ -19,7 +19,14 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-TOGETHER = 16
+ROOT = Path(__file__).resolve().parents[1]
+TOGETHER = 32
+#: Options of a command that change nothing of what clang-tidy sees.
+OF_LINKING = re.compile(
+    r" -(?:D\w+_EXPORTS|f(?:PIC|PIE|visibility\S*|no-semantic-interposition|tls-model=\S+))(?= )"
+)
+HEADERS = re.compile(r" (-I\S+|-isystem \S+)")
+DEFINED = re.compile(r"^ *#(define|undef) +(\w+)", re.MULTILINE)
 INCLUDE = re.compile(r'#include ([<"][\w/.+-]+[>"])')
 NAMED = re.compile(
     r"^(?:__attribute__\S* )?(?:(?:class|struct|union|enum class|enum|concept|using) (\w+)"
@@ -28,9 +35,18 @@ NAMED = re.compile(
 
 
 def names_of(text):
-    """What a source declares outside of functions and classes."""
-    found = [NAMED.match(line) for line in text.splitlines() if re.match(r"(?!namespace)\w", line)]
+    """What a source declares outside of functions and classes; a macro's use is no name."""
+    found = [
+        NAMED.match(line)
+        for line in text.splitlines()
+        if re.match(r"(?!namespace|using (?!\w+ =)|[A-Z_]+\()\w", line)
+    ]
     return {match[1] or match[2] for match in found if match} - {None}
+
+
+def leaves_macros(text):
+    defined = DEFINED.findall(text)
+    return any(defined.count(("undef", name)) < defined.count(("define", name)) for _, name in defined)
 
 
 def settings_of(source):
@@ -41,12 +57,17 @@ def settings_of(source):
 class Batch:
     def __init__(self, key):
         self.key, self.sources, self.names, self.included = key, [], set(), set()
-        self.lines, self.origin = [], []
+        self.headers, self.lines, self.origin = {}, [], []
 
     def takes(self, names):
         return len(self.sources) < TOGETHER and not (self.names & names)
 
-    def add(self, source, text, names):
+    @property
+    def command(self):
+        return " ".join([self.key[0], *self.headers])
+
+    def add(self, source, text, names, folders):
+        self.headers |= dict.fromkeys(folders)
         headers = [match[1] for match in map(INCLUDE.match, text.splitlines()) if match]
         for line in text.splitlines():
             match = INCLUDE.match(line)
@@ -64,13 +85,14 @@ def batches_of(commands):
     for source, command in commands:
         text = Path(source).read_text()
         names = names_of(text)
-        key = re.sub(r" -o .*", "", command), settings_of(source)
+        command = OF_LINKING.sub("", re.sub(r" -o .*", "", command))
+        key = HEADERS.sub("", command), settings_of(source), Path(source).relative_to(ROOT).parts[0]
         fitting = (one for one in made if one.key == key and one.takes(names))
-        batch = next(fitting, None) if "#define" not in text else None
+        batch = None if leaves_macros(text) else next(fitting, None)
         if batch is None:
             batch = Batch(key)
-            (alone if "#define" in text else made).append(batch)
-        batch.add(source, text, names)
+            (alone if leaves_macros(text) else made).append(batch)
+        batch.add(source, text, names, HEADERS.findall(command))
     return made + alone
 
 
@@ -113,7 +135,7 @@ def main():
         {
             "directory": str(folder),
             "file": str(place),
-            "command": f"{batch.key[0]} -c {shlex.quote(str(place))}",
+            "command": f"{batch.command} -c {shlex.quote(str(place))}",
         }
         for batch, place in zip(batches, places, strict=True)
     ]

@@ -9,11 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from launched import spillway
+
 HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent / "support"))
-
-from launched import spillway  # noqa: E402
-
 JOB = HERE / "job.py"
 # Round figures: a product is its FLOPs by 1e15 a second, everything else next to nothing.
 RATES = ("--rates", "memory=1e18,half=1e15,single=1e15,product=1")

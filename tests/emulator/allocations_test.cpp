@@ -189,20 +189,20 @@ TEST_F(AllocationsTest, OverlappingRegistrationsAreRefused) {
 }
 
 TEST_F(AllocationsTest, ThePeakOfPageLockedMemoryIsOfAllThatIsLockedAtOnce) {
-  constexpr std::size_t kBytes = 3 * 4096;
-  std::vector<char> memory(kBytes);
+  constexpr std::size_t kLocked = 3 * 4096;
+  std::vector<char> memory(kLocked);
   void* allocated = nullptr;
-  ASSERT_EQ(cudaHostAlloc(&allocated, spillway_emulator_host_peak() + kBytes, 0), cudaSuccess);
+  ASSERT_EQ(cudaHostAlloc(&allocated, spillway_emulator_host_peak() + kLocked, 0), cudaSuccess);
   const std::uint64_t most = spillway_emulator_host_peak();
-  EXPECT_GE(most, kBytes);
+  EXPECT_GE(most, kLocked);
 
-  ASSERT_EQ(cudaHostRegister(memory.data(), kBytes, 0), cudaSuccess);
-  EXPECT_EQ(spillway_emulator_host_peak(), most + kBytes);
+  ASSERT_EQ(cudaHostRegister(memory.data(), kLocked, 0), cudaSuccess);
+  EXPECT_EQ(spillway_emulator_host_peak(), most + kLocked);
 
   ASSERT_EQ(cudaFreeHost(allocated), cudaSuccess);
   ASSERT_EQ(cudaHostUnregister(memory.data()), cudaSuccess);
-  ASSERT_EQ(cudaHostRegister(memory.data(), kBytes, 0), cudaSuccess);
-  EXPECT_EQ(spillway_emulator_host_peak(), most + kBytes);
+  ASSERT_EQ(cudaHostRegister(memory.data(), kLocked, 0), cudaSuccess);
+  EXPECT_EQ(spillway_emulator_host_peak(), most + kLocked);
   ASSERT_EQ(cudaHostUnregister(memory.data()), cudaSuccess);
 }
 

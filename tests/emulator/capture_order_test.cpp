@@ -6,8 +6,6 @@ namespace {
 
 using namespace emulated;
 
-constexpr std::size_t kBytes = 64;
-
 class CaptureOrderTest : public emulated::Test {
  protected:
   cudaGraphExec_t finish() {

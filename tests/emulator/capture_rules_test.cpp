@@ -9,8 +9,6 @@ namespace {
 
 using namespace emulated;
 
-constexpr std::size_t kBytes = 64;
-
 class CaptureRulesTest : public emulated::Test {
  protected:
   void begin(cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal) {

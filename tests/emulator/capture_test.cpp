@@ -15,8 +15,6 @@ namespace {
 
 using namespace emulated;
 
-constexpr std::size_t kBytes = 64;
-
 class CaptureTest : public emulated::Test {};
 
 cudaGraph_t end(cudaStream_t stream) {

@@ -8,7 +8,7 @@ namespace {
 
 using namespace emulated;
 
-constexpr std::size_t kBytes = 16 * kMiB;
+constexpr std::size_t kCopied = 16 * kMiB;
 constexpr double kLatency = 0.010;  // milliseconds
 constexpr double kToDevice = kLatency + 16.0 / 10240 * 1000;
 constexpr double kFromDevice = kLatency + 16.0 / 5120 * 1000;
@@ -34,14 +34,14 @@ class ClockTest : public emulated::Test {
     return static_cast<double>(milliseconds);
   }
 
-  void send(cudaStream_t stream) { copy(block_.at(), host_.at(), kBytes, stream); }
+  void send(cudaStream_t stream) { copy(block_.at(), host_.at(), kCopied, stream); }
 
-  void bring(cudaStream_t stream) { copy(other_host_.at(), other_.at(), kBytes, stream); }
+  void bring(cudaStream_t stream) { copy(other_host_.at(), other_.at(), kCopied, stream); }
 
-  const LockedBytes host_{kBytes, 1};
-  const LockedBytes other_host_{kBytes, 1};
-  const DeviceBytes block_{kBytes};
-  const DeviceBytes other_{kBytes};
+  const LockedBytes host_{kCopied, 1};
+  const LockedBytes other_host_{kCopied, 1};
+  const DeviceBytes block_{kCopied};
+  const DeviceBytes other_{kCopied};
   cudaStream_t one_ = make_stream();
   cudaStream_t two_ = make_stream();
 };
@@ -100,7 +100,7 @@ TEST_F(ClockTest, ACopyBehindAWaitBeginsAfterWhatItWaitsFor) {
 }
 
 TEST_F(ClockTest, ACopyWithinTheDeviceIsFast) {
-  EXPECT_LT(time(one_, [&] { copy(block_.at(), other_.at(), kBytes, one_); }), 0.1);
+  EXPECT_LT(time(one_, [&] { copy(block_.at(), other_.at(), kCopied, one_); }), 0.1);
 }
 
 TEST_F(ClockTest, TheHostWaitsAsLongAsWhatItWaitsForTakes) {
@@ -127,7 +127,7 @@ TEST_F(ClockTest, AQueryStatesNotReadyUntilTheTimeHasCome) {
   }
 
   EXPECT_TIME(spillway_emulator_now_ms() - before, kToDevice);
-  EXPECT_EQ(block_.at()[kBytes - 1], 1);
+  EXPECT_EQ(block_.at()[kCopied - 1], 1);
 }
 
 TEST_F(ClockTest, TheDeviceIsBusyForAsLongAsItsWorkTakes) {

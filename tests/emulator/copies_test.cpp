@@ -8,13 +8,7 @@ namespace {
 
 using namespace emulated;
 
-constexpr std::size_t kBytes = 64;
-
 class CopiesTest : public emulated::Test {};
-
-CUdeviceptr address(const void* at) {
-  return reinterpret_cast<CUdeviceptr>(at);
-}
 
 std::string text(const char* at, std::size_t bytes) {
   std::string digits;

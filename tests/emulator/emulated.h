@@ -21,6 +21,8 @@ namespace emulated {
 
 inline constexpr std::size_t kMiB = 1U << 20U;
 inline constexpr std::size_t kUnit = 2 * kMiB;  // the granularity
+inline constexpr std::size_t kPage = 4096;
+inline constexpr std::size_t kBytes = 64;  // a short copy
 
 inline CUmemAllocationProp memory_of(int device) {
   CUmemAllocationProp properties{};
@@ -31,6 +33,10 @@ inline CUmemAllocationProp memory_of(int device) {
 
 inline CUmemAccessDesc access_of(int device, CUmemAccess_flags flags) {
   return {{CU_MEM_LOCATION_TYPE_DEVICE, device}, flags};
+}
+
+inline CUdeviceptr address(const void* at) {
+  return reinterpret_cast<CUdeviceptr>(at);
 }
 
 /// A test with device 0 current and no reports of earlier tests.

@@ -17,10 +17,6 @@ std::string said(Body body) {
   return in_process({}, body);
 }
 
-void say(const char* what, int error) {
-  dprintf(STDOUT_FILENO, "%s %d\n", what, error);
-}
-
 TEST(FaultsTest, TheChosenCallFailsAndTheOthersDoNot) {
   EXPECT_EQ(said([] {
               void* at = nullptr;

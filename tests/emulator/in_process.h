@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -46,6 +47,11 @@ std::string in_process(const std::vector<Setting>& settings, Body body) {
     written += "status " + std::to_string(WEXITSTATUS(status)) + "\n";
   }
   return written;
+}
+
+/// One line of what a process writes.
+inline void say(const char* what, long value) {
+  dprintf(STDOUT_FILENO, "%s %ld\n", what, value);
 }
 
 }  // namespace emulated

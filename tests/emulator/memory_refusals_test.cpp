@@ -8,8 +8,6 @@ using namespace emulated;
 /// The driver's documented refusals that have to do with memory and have no test of their own.
 class MemoryRefusalsTest : public emulated::Test {
  protected:
-  static CUdeviceptr address(const void* at) { return reinterpret_cast<CUdeviceptr>(at); }
-
   template <typename Value>
   static Value attribute(CUpointer_attribute which, const void* at) {
     Value value{};

@@ -8,8 +8,6 @@ namespace {
 
 using namespace emulated;
 
-constexpr std::size_t kBytes = 4096;
-
 /// Two streams, a device block, and page-locked memory.
 class OrderCheckerTest : public emulated::Test {
  protected:
@@ -18,19 +16,19 @@ class OrderCheckerTest : public emulated::Test {
   static void operation(cudaStream_t stream, const void* at, bool write, const char* name) {
     spillway_emulator_drain(stream);
     spillway_emulator_begin(stream);
-    spillway_emulator_access(stream, at, kBytes, write ? 1 : 0, name);
+    spillway_emulator_access(stream, at, kPage, write ? 1 : 0, name);
   }
 
-  const DeviceBytes block_{kBytes};
-  const LockedBytes slot_{kBytes, 1};
-  const LockedBytes target_{kBytes, 0};
+  const DeviceBytes block_{kPage};
+  const LockedBytes slot_{kPage, 1};
+  const LockedBytes target_{kPage, 0};
   cudaStream_t in_ = make_stream();
   cudaStream_t out_ = make_stream();
 };
 
 TEST_F(OrderCheckerTest, ReadAfterWriteWithoutAWaitIsReported) {
-  copy(block_.at(), slot_.at(), kBytes, in_);
-  copy(target_.at(), block_.at(), kBytes, out_);
+  copy(block_.at(), slot_.at(), kPage, in_);
+  copy(target_.at(), block_.at(), kPage, out_);
 
   ASSERT_EQ(reports().size(), 1U);
   EXPECT_EQ(
@@ -66,9 +64,9 @@ TEST_F(OrderCheckerTest, AReportNamesTheTagThatEachOperationWasQueuedUnder) {
 }
 
 TEST_F(OrderCheckerTest, ReadAfterWriteWithAWaitIsSilent) {
-  copy(block_.at(), slot_.at(), kBytes, in_);
+  copy(block_.at(), slot_.at(), kPage, in_);
   order(in_, out_);
-  copy(target_.at(), block_.at(), kBytes, out_);
+  copy(target_.at(), block_.at(), kPage, out_);
 
   EXPECT_EQ(reports().size(), 0U);
 }
@@ -101,17 +99,17 @@ TEST_F(OrderCheckerTest, EveryReaderMustBeOrderedBeforeAWrite) {
 }
 
 TEST_F(OrderCheckerTest, WriteAfterWriteWithoutAWaitIsReported) {
-  ASSERT_EQ(cudaMemsetAsync(block_.at(), 1, kBytes, in_), cudaSuccess);
-  ASSERT_EQ(cudaMemsetAsync(block_.at(), 2, kBytes, out_), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(block_.at(), 1, kPage, in_), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(block_.at(), 2, kPage, out_), cudaSuccess);
 
   ASSERT_EQ(reports().size(), 1U);
   EXPECT_NE(reports()[0].find("unordered write after write: \"memset\""), std::string::npos);
 }
 
 TEST_F(OrderCheckerTest, WriteAfterWriteWithAWaitIsSilent) {
-  ASSERT_EQ(cudaMemsetAsync(block_.at(), 1, kBytes, in_), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(block_.at(), 1, kPage, in_), cudaSuccess);
   order(in_, out_);
-  ASSERT_EQ(cudaMemsetAsync(block_.at(), 2, kBytes, out_), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(block_.at(), 2, kPage, out_), cudaSuccess);
 
   EXPECT_EQ(reports().size(), 0U);
 }
@@ -124,9 +122,9 @@ TEST_F(OrderCheckerTest, TwoReadersNeedNoOrder) {
 }
 
 TEST_F(OrderCheckerTest, ReusingAHostSlotWithoutAWaitIsReported) {
-  const DeviceBytes other(kBytes);
-  copy(block_.at(), slot_.at(), kBytes, in_);  // the slot's last reader
-  copy(slot_.at(), other.at(), kBytes, out_);  // the slot's next owner
+  const DeviceBytes other(kPage);
+  copy(block_.at(), slot_.at(), kPage, in_);  // the slot's last reader
+  copy(slot_.at(), other.at(), kPage, out_);  // the slot's next owner
 
   ASSERT_EQ(reports().size(), 1U);
   EXPECT_NE(reports()[0].find("unordered write after read: \"memcpy device to host\""),
@@ -134,10 +132,10 @@ TEST_F(OrderCheckerTest, ReusingAHostSlotWithoutAWaitIsReported) {
 }
 
 TEST_F(OrderCheckerTest, ReusingAHostSlotBehindItsLastReaderIsSilent) {
-  const DeviceBytes other(kBytes);
-  copy(block_.at(), slot_.at(), kBytes, in_);
+  const DeviceBytes other(kPage);
+  copy(block_.at(), slot_.at(), kPage, in_);
   order(in_, out_);
-  copy(slot_.at(), other.at(), kBytes, out_);
+  copy(slot_.at(), other.at(), kPage, out_);
 
   EXPECT_EQ(reports().size(), 0U);
 }
@@ -158,20 +156,20 @@ TEST_F(OrderCheckerTest, AnOverlapOfOneByteIsReportedWithItsBytes) {
 }
 
 TEST_F(OrderCheckerTest, AHostThatHasWaitedOrdersWhatItQueuesNext) {
-  copy(block_.at(), slot_.at(), kBytes, in_);
+  copy(block_.at(), slot_.at(), kPage, in_);
   ASSERT_EQ(cudaStreamSynchronize(in_), cudaSuccess);
-  copy(target_.at(), block_.at(), kBytes, out_);
+  copy(target_.at(), block_.at(), kPage, out_);
 
   EXPECT_EQ(reports().size(), 0U);
 }
 
 TEST_F(OrderCheckerTest, ASuccessfulQueryOrdersLikeAWait) {
   cudaEvent_t event = make_event();
-  copy(block_.at(), slot_.at(), kBytes, in_);
+  copy(block_.at(), slot_.at(), kPage, in_);
   ASSERT_EQ(cudaEventRecord(event, in_), cudaSuccess);
   while (cudaEventQuery(event) != cudaSuccess) {
   }
-  copy(target_.at(), block_.at(), kBytes, out_);
+  copy(target_.at(), block_.at(), kPage, out_);
 
   EXPECT_EQ(reports().size(), 0U);
 }
@@ -179,9 +177,9 @@ TEST_F(OrderCheckerTest, ASuccessfulQueryOrdersLikeAWait) {
 TEST_F(OrderCheckerTest, AnEventOrdersOnlyWhatCameBeforeItsRecord) {
   cudaEvent_t event = make_event();
   ASSERT_EQ(cudaEventRecord(event, in_), cudaSuccess);
-  copy(block_.at(), slot_.at(), kBytes, in_);
+  copy(block_.at(), slot_.at(), kPage, in_);
   ASSERT_EQ(cudaStreamWaitEvent(out_, event, 0), cudaSuccess);
-  copy(target_.at(), block_.at(), kBytes, out_);
+  copy(target_.at(), block_.at(), kPage, out_);
 
   EXPECT_EQ(reports().size(), 1U);
 }
@@ -190,26 +188,26 @@ TEST_F(OrderCheckerTest, AWaitKeepsTheRecordThatItWasMadeWith) {
   cudaEvent_t event = make_event();
   ASSERT_EQ(cudaEventRecord(event, in_), cudaSuccess);
   ASSERT_EQ(cudaStreamWaitEvent(out_, event, 0), cudaSuccess);
-  copy(block_.at(), slot_.at(), kBytes, in_);
+  copy(block_.at(), slot_.at(), kPage, in_);
   ASSERT_EQ(cudaEventRecord(event, in_), cudaSuccess);  // after the wait: orders nothing for it
-  copy(target_.at(), block_.at(), kBytes, out_);
+  copy(target_.at(), block_.at(), kPage, out_);
 
   EXPECT_EQ(reports().size(), 1U);
 }
 
 TEST_F(OrderCheckerTest, OrderIsCarriedThroughAThirdStream) {
   cudaStream_t third = make_stream();
-  copy(block_.at(), slot_.at(), kBytes, in_);
+  copy(block_.at(), slot_.at(), kPage, in_);
   order(in_, third);
   order(third, out_);
-  copy(target_.at(), block_.at(), kBytes, out_);
+  copy(target_.at(), block_.at(), kPage, out_);
 
   EXPECT_EQ(reports().size(), 0U);
 }
 
 TEST_F(OrderCheckerTest, TheDefaultStreamIsNoBarrierForNonBlockingStreams) {
-  copy(block_.at(), slot_.at(), kBytes, in_);
-  copy(target_.at(), block_.at(), kBytes, nullptr);
+  copy(block_.at(), slot_.at(), kPage, in_);
+  copy(target_.at(), block_.at(), kPage, nullptr);
 
   EXPECT_EQ(reports().size(), 1U);
 }
@@ -217,9 +215,9 @@ TEST_F(OrderCheckerTest, TheDefaultStreamIsNoBarrierForNonBlockingStreams) {
 TEST_F(OrderCheckerTest, TheDefaultStreamOrdersBlockingStreams) {
   cudaStream_t blocking = nullptr;
   ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
-  copy(block_.at(), slot_.at(), kBytes, blocking);
-  copy(target_.at(), block_.at(), kBytes, nullptr);
-  copy(block_.at(), slot_.at(), kBytes, blocking);
+  copy(block_.at(), slot_.at(), kPage, blocking);
+  copy(target_.at(), block_.at(), kPage, nullptr);
+  copy(block_.at(), slot_.at(), kPage, blocking);
 
   EXPECT_EQ(reports().size(), 0U);
 }
@@ -229,38 +227,38 @@ TEST_F(OrderCheckerTest, AnOperationThatBeganAgainAfterAWaitIsOrderedByIt) {
   spillway_emulator_begin(out_);  // the operation begins, and allocates: the allocator waits
   order(in_, out_);
   spillway_emulator_begin(out_);
-  spillway_emulator_access(out_, block_.at(), kBytes, 1, "aten::add");
+  spillway_emulator_access(out_, block_.at(), kPage, 1, "aten::add");
 
   EXPECT_EQ(reports().size(), 0U);
 }
 
 TEST_F(OrderCheckerTest, AHostReadBeforeTheCopyIsKnownToBeDoneIsReported) {
-  copy(target_.at(), block_.at(), kBytes, out_);
-  spillway_emulator_host_access(target_.at(), kBytes, 0, "aten::sum");
+  copy(target_.at(), block_.at(), kPage, out_);
+  spillway_emulator_host_access(target_.at(), kPage, 0, "aten::sum");
 
   ASSERT_EQ(reports().size(), 1U);
   EXPECT_NE(reports()[0].find("\"aten::sum\" on the host"), std::string::npos);
 }
 
 TEST_F(OrderCheckerTest, AHostReadAfterASynchronizeIsSilent) {
-  copy(target_.at(), block_.at(), kBytes, out_);
+  copy(target_.at(), block_.at(), kPage, out_);
   ASSERT_EQ(cudaStreamSynchronize(out_), cudaSuccess);
-  spillway_emulator_host_access(target_.at(), kBytes, 0, "aten::sum");
+  spillway_emulator_host_access(target_.at(), kPage, 0, "aten::sum");
 
   EXPECT_EQ(reports().size(), 0U);
 }
 
 TEST_F(OrderCheckerTest, UnregisteringMemoryThatACopyMayStillReadIsReported) {
-  void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  ASSERT_EQ(cudaHostRegister(memory, kBytes, 0), cudaSuccess);
+  void* memory = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_EQ(cudaHostRegister(memory, kPage, 0), cudaSuccess);
   spillway_emulator_begin(in_);
-  spillway_emulator_access(in_, memory, kBytes, 0, "memcpy host to device");
+  spillway_emulator_access(in_, memory, kPage, 0, "memcpy host to device");
 
   ASSERT_EQ(cudaHostUnregister(memory), cudaSuccess);
 
   ASSERT_EQ(reports().size(), 1U);
   EXPECT_NE(reports()[0].find("\"cuMemHostUnregister\" on the host"), std::string::npos);
-  munmap(memory, kBytes);
+  munmap(memory, kPage);
 }
 
 /// One unit of mapped device memory.
@@ -299,7 +297,7 @@ TEST_F(OrderCheckerTest, UnmappingAfterASynchronizeIsSilent) {
 
 TEST_F(OrderCheckerTest, FreedMemoryIsForgotten) {
   void* first = nullptr;
-  ASSERT_EQ(cudaMallocAsync(&first, kBytes, in_), cudaSuccess);
+  ASSERT_EQ(cudaMallocAsync(&first, kPage, in_), cudaSuccess);
   operation(in_, first, true, "aten::add");
   ASSERT_EQ(cudaFreeAsync(first, in_), cudaSuccess);
   spillway_emulator_drain(in_);
@@ -311,7 +309,7 @@ TEST_F(OrderCheckerTest, FreedMemoryIsForgotten) {
 
 TEST_F(OrderCheckerTest, FreeingInOrderWhileAnotherStreamUsesTheMemoryIsReported) {
   void* memory = nullptr;
-  ASSERT_EQ(cudaMallocAsync(&memory, kBytes, in_), cudaSuccess);
+  ASSERT_EQ(cudaMallocAsync(&memory, kPage, in_), cudaSuccess);
   operation(out_, memory, false, "aten::mul");
   ASSERT_EQ(cudaFreeAsync(memory, in_), cudaSuccess);
 
@@ -319,7 +317,7 @@ TEST_F(OrderCheckerTest, FreeingInOrderWhileAnotherStreamUsesTheMemoryIsReported
 }
 
 TEST_F(OrderCheckerTest, OnlyTheBytesThatBothTouchAreReported) {
-  ASSERT_EQ(cudaMemsetAsync(block_.at(), 1, kBytes, in_), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(block_.at(), 1, kPage, in_), cudaSuccess);
   ASSERT_EQ(cudaMemset2DAsync(block_.at() + 16, 64, 2, 8, 10, out_), cudaSuccess);
   char place[64];
   std::snprintf(place, sizeof place, ": 80 bytes at %p\n", static_cast<void*>(block_.at() + 16));
@@ -347,9 +345,9 @@ TEST_F(OrderCheckerTest, AStreamsEarlierColumnsAreNotForgottenForItsLater) {
 TEST_F(OrderCheckerTest, AnEventOfTheDefaultStreamComesAfterBlockingStreams) {
   cudaStream_t blocking = nullptr;
   ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
-  copy(block_.at(), slot_.at(), kBytes, blocking);
+  copy(block_.at(), slot_.at(), kPage, blocking);
   order(nullptr, out_);
-  copy(target_.at(), block_.at(), kBytes, out_);
+  copy(target_.at(), block_.at(), kPage, out_);
 
   EXPECT_EQ(reports(), std::vector<std::string>());
 }

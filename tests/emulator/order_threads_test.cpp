@@ -16,8 +16,6 @@ namespace {
 
 using namespace emulated;
 
-constexpr std::size_t kBytes = 4096;
-
 class OrderThreadsTest : public emulated::Test {
  protected:
   void SetUp() override {
@@ -40,10 +38,10 @@ class OrderThreadsTest : public emulated::Test {
       while (!said.load())
         std::this_thread::yield();
       wait();
-      copy(target_.at(), block_.at(), kBytes, out_);
+      copy(target_.at(), block_.at(), kPage, out_);
     });
     std::thread first([&] {
-      copy(block_.at(), source_.at(), kBytes, in_);
+      copy(block_.at(), source_.at(), kPage, in_);
       EXPECT_EQ(cudaStreamSynchronize(in_), cudaSuccess);
       notify();
       said.store(true);
@@ -52,9 +50,9 @@ class OrderThreadsTest : public emulated::Test {
     second.join();
   }
 
-  const DeviceBytes block_{kBytes};
-  const LockedBytes source_{kBytes, 1};
-  const LockedBytes target_{kBytes, 0};
+  const DeviceBytes block_{kPage};
+  const LockedBytes source_{kPage, 1};
+  const LockedBytes target_{kPage, 0};
   cudaStream_t in_ = make_stream();
   cudaStream_t out_ = make_stream();
 };
@@ -125,17 +123,17 @@ TEST_F(OrderThreadsTest, AWaitForAConditionOrdersBothWays) {
   bool waiting = false;
   std::thread reader([&] {
     std::unique_lock lock(mutex);
-    copy(block_.at(), source_.at(), kBytes, in_);
+    copy(block_.at(), source_.at(), kPage, in_);
     EXPECT_EQ(cudaStreamSynchronize(in_), cudaSuccess);
     waiting = true;
     condition.notify_all();
     condition.wait(lock, [&] { return filled; });
-    copy(target_.at(), block_.at(), kBytes, in_);
+    copy(target_.at(), block_.at(), kPage, in_);
   });
   {
     std::unique_lock lock(mutex);
     condition.wait(lock, [&] { return waiting; });
-    ASSERT_EQ(cudaMemsetAsync(block_.at(), 2, kBytes, out_), cudaSuccess);
+    ASSERT_EQ(cudaMemsetAsync(block_.at(), 2, kPage, out_), cudaSuccess);
     ASSERT_EQ(cudaStreamSynchronize(out_), cudaSuccess);
     filled = true;
     condition.notify_all();
@@ -146,13 +144,13 @@ TEST_F(OrderThreadsTest, AWaitForAConditionOrdersBothWays) {
 }
 
 TEST_F(OrderThreadsTest, AThreadKnowsWhatItsCreatorKnewAndWhoJoinsItLearns) {
-  copy(block_.at(), source_.at(), kBytes, in_);
+  copy(block_.at(), source_.at(), kPage, in_);
   ASSERT_EQ(cudaStreamSynchronize(in_), cudaSuccess);
   std::thread([&] {
-    copy(target_.at(), block_.at(), kBytes, out_);
+    copy(target_.at(), block_.at(), kPage, out_);
     EXPECT_EQ(cudaStreamSynchronize(out_), cudaSuccess);
   }).join();
-  ASSERT_EQ(cudaMemsetAsync(block_.at(), 2, kBytes, in_), cudaSuccess);
+  ASSERT_EQ(cudaMemsetAsync(block_.at(), 2, kPage, in_), cudaSuccess);
 
   EXPECT_EQ(reports().size(), 0U);
 }
@@ -162,9 +160,9 @@ TEST_F(OrderThreadsTest, WhatTheCreatorLearnsLaterAThreadDoesNotKnow) {
   std::thread second([&] {
     while (!filled.load())
       std::this_thread::yield();
-    copy(target_.at(), block_.at(), kBytes, out_);
+    copy(target_.at(), block_.at(), kPage, out_);
   });
-  copy(block_.at(), source_.at(), kBytes, in_);
+  copy(block_.at(), source_.at(), kPage, in_);
   ASSERT_EQ(cudaStreamSynchronize(in_), cudaSuccess);
   filled.store(true);
   second.join();
@@ -185,9 +183,9 @@ TEST_F(OrderThreadsTest, HostAccessesOfTwoThreadsAreNamedByTheirThreads) {
   std::thread reader([&] {
     while (!written.load())
       std::this_thread::yield();
-    spillway_emulator_host_access(source_.at(), kBytes, 0, "aten::sum");
+    spillway_emulator_host_access(source_.at(), kPage, 0, "aten::sum");
   });
-  spillway_emulator_host_access(source_.at(), kBytes, 1, "aten::fill_");
+  spillway_emulator_host_access(source_.at(), kPage, 1, "aten::fill_");
   written.store(true);
   reader.join();
 
@@ -204,14 +202,14 @@ struct HostWork {
 
 void CUDART_CB touch(void* argument) {
   const auto* work = static_cast<const HostWork*>(argument);
-  spillway_emulator_host_access(work->at, kBytes, work->write ? 1 : 0, "host function");
+  spillway_emulator_host_access(work->at, kPage, work->write ? 1 : 0, "host function");
   if (work->done != nullptr) sem_post(work->done);
 }
 
 TEST_F(OrderThreadsTest, AHostFunctionActsInItsStream) {
   HostWork work{source_.at(), true, nullptr};
   ASSERT_EQ(cudaLaunchHostFunc(in_, touch, &work), cudaSuccess);
-  copy(block_.at(), source_.at(), kBytes, in_);
+  copy(block_.at(), source_.at(), kPage, in_);
   EXPECT_EQ(reports().size(), 0U);
 
   ASSERT_EQ(cudaLaunchHostFunc(out_, touch, &work), cudaSuccess);
@@ -223,7 +221,7 @@ TEST_F(OrderThreadsTest, AHostFunctionActsInItsStream) {
 TEST_F(OrderThreadsTest, WhatAHostFunctionWroteTheThreadThatQueuedItDoesNotKnow) {
   HostWork work{source_.at(), true, nullptr};
   ASSERT_EQ(cudaLaunchHostFunc(in_, touch, &work), cudaSuccess);
-  spillway_emulator_host_access(source_.at(), kBytes, 0, "aten::sum");
+  spillway_emulator_host_access(source_.at(), kPage, 0, "aten::sum");
 
   EXPECT_EQ(reports().size(), 1U);
 }
@@ -234,7 +232,7 @@ TEST_F(OrderThreadsTest, AHostFunctionThatPostsASemaphoreOrdersWhoWaitsForIt) {
   HostWork work{source_.at(), true, &semaphore};
   ASSERT_EQ(cudaLaunchHostFunc(in_, touch, &work), cudaSuccess);
   ASSERT_EQ(sem_wait(&semaphore), 0);
-  spillway_emulator_host_access(source_.at(), kBytes, 0, "aten::sum");
+  spillway_emulator_host_access(source_.at(), kPage, 0, "aten::sum");
 
   EXPECT_EQ(reports().size(), 0U);
   sem_destroy(&semaphore);

@@ -8,50 +8,48 @@ namespace {
 
 using namespace emulated;
 
-constexpr std::size_t kBytes = 4096;
-
 class ScheduleTest : public emulated::Test {};
 
 TEST_F(ScheduleTest, AWaitedCopyHasArrived) {
-  const LockedBytes source(kBytes, 5);
-  const DeviceBytes block(kBytes);
+  const LockedBytes source(kPage, 5);
+  const DeviceBytes block(kPage);
   cudaStream_t stream = make_stream();
 
-  copy(block.at(), source.at(), kBytes, stream);
+  copy(block.at(), source.at(), kPage, stream);
   ASSERT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
 
-  EXPECT_EQ(block.at()[kBytes - 1], 5);
+  EXPECT_EQ(block.at()[kPage - 1], 5);
 }
 
 TEST_F(ScheduleTest, AnEventOrdersTwoStreams) {
-  const LockedBytes source(kBytes, 5);
-  const LockedBytes target(kBytes, 0);
-  const DeviceBytes block(kBytes);
+  const LockedBytes source(kPage, 5);
+  const LockedBytes target(kPage, 0);
+  const DeviceBytes block(kPage);
   cudaStream_t in = make_stream();
   cudaStream_t out = make_stream();
 
-  copy(block.at(), source.at(), kBytes, in);
+  copy(block.at(), source.at(), kPage, in);
   order(in, out);
-  copy(target.at(), block.at(), kBytes, out);
+  copy(target.at(), block.at(), kPage, out);
   ASSERT_EQ(cudaStreamSynchronize(out), cudaSuccess);
 
   EXPECT_EQ(target.at()[0], 5);
 }
 
 TEST_F(ScheduleTest, AWaitKeepsTheRecordThatItWasMadeWith) {
-  const LockedBytes first(kBytes, 1);
-  const LockedBytes second(kBytes, 2);
-  const LockedBytes target(kBytes, 0);
-  const DeviceBytes block(kBytes);
+  const LockedBytes first(kPage, 1);
+  const LockedBytes second(kPage, 2);
+  const LockedBytes target(kPage, 0);
+  const DeviceBytes block(kPage);
   cudaStream_t in = make_stream();
   cudaStream_t out = make_stream();
   cudaEvent_t event = make_event();
 
-  copy(block.at(), first.at(), kBytes, in);
+  copy(block.at(), first.at(), kPage, in);
   ASSERT_EQ(cudaEventRecord(event, in), cudaSuccess);
   ASSERT_EQ(cudaStreamWaitEvent(out, event, 0), cudaSuccess);
   ASSERT_EQ(cudaEventRecord(event, out), cudaSuccess);  // would wait for itself if it counted
-  copy(target.at(), block.at(), kBytes, out);
+  copy(target.at(), block.at(), kPage, out);
   ASSERT_EQ(cudaStreamSynchronize(out), cudaSuccess);
 
   EXPECT_EQ(target.at()[0], 1);
@@ -66,51 +64,51 @@ TEST_F(ScheduleTest, AnEventThatWasNeverRecordedIsDoneAndOrdersNothing) {
 }
 
 TEST_F(ScheduleTest, TheDefaultStreamWaitsForBlockingStreams) {
-  const LockedBytes source(kBytes, 6);
-  const LockedBytes target(kBytes, 0);
-  const DeviceBytes block(kBytes);
+  const LockedBytes source(kPage, 6);
+  const LockedBytes target(kPage, 0);
+  const DeviceBytes block(kPage);
   cudaStream_t blocking = nullptr;
   ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
 
-  copy(block.at(), source.at(), kBytes, blocking);
-  copy(target.at(), block.at(), kBytes, nullptr);
+  copy(block.at(), source.at(), kPage, blocking);
+  copy(target.at(), block.at(), kPage, nullptr);
   ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
 
   EXPECT_EQ(target.at()[0], 6);
 }
 
 TEST_F(ScheduleTest, BlockingStreamsWaitForTheDefaultStream) {
-  const LockedBytes source(kBytes, 6);
-  const LockedBytes target(kBytes, 0);
-  const DeviceBytes block(kBytes);
+  const LockedBytes source(kPage, 6);
+  const LockedBytes target(kPage, 0);
+  const DeviceBytes block(kPage);
   cudaStream_t blocking = nullptr;
   ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
 
-  copy(block.at(), source.at(), kBytes, nullptr);
-  copy(target.at(), block.at(), kBytes, blocking);
+  copy(block.at(), source.at(), kPage, nullptr);
+  copy(target.at(), block.at(), kPage, blocking);
   ASSERT_EQ(cudaStreamSynchronize(blocking), cudaSuccess);
 
   EXPECT_EQ(target.at()[0], 6);
 }
 
 TEST_F(ScheduleTest, PageableCopiesAreDoneWhenTheCallReturns) {
-  std::vector<char> host(kBytes, 8);
-  const DeviceBytes block(kBytes);
+  std::vector<char> host(kPage, 8);
+  const DeviceBytes block(kPage);
   cudaStream_t stream = make_stream();
   const auto syncs = count("host_syncs");
 
-  copy(block.at(), host.data(), kBytes, stream);
+  copy(block.at(), host.data(), kPage, stream);
 
   EXPECT_EQ(block.at()[0], 8);
   EXPECT_EQ(count("host_syncs"), syncs + 1);
 }
 
 TEST_F(ScheduleTest, PollingEnds) {
-  const LockedBytes source(kBytes, 3);
-  const DeviceBytes block(kBytes);
+  const LockedBytes source(kPage, 3);
+  const DeviceBytes block(kPage);
   cudaStream_t stream = make_stream();
   cudaEvent_t event = make_event();
-  copy(block.at(), source.at(), kBytes, stream);
+  copy(block.at(), source.at(), kPage, stream);
   ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
 
   while (cudaEventQuery(event) == cudaErrorNotReady) {
@@ -134,7 +132,7 @@ TEST_F(ScheduleTest, RowsAreCopiedWithTheirPitches) {
 }
 
 TEST_F(ScheduleTest, FillsRepeatTheirValue) {
-  const DeviceBytes block(kBytes);
+  const DeviceBytes block(kPage);
   const auto at = reinterpret_cast<CUdeviceptr>(block.at());
 
   ASSERT_EQ(CU(MemsetD32Async, 3020)(at, 0x01020304U, 2, nullptr), CUDA_SUCCESS);
@@ -145,8 +143,8 @@ TEST_F(ScheduleTest, FillsRepeatTheirValue) {
 }
 
 TEST_F(ScheduleTest, HostFunctionsRunInOrderAndMayNotCallCuda) {
-  const LockedBytes source(kBytes, 4);
-  const DeviceBytes block(kBytes);
+  const LockedBytes source(kPage, 4);
+  const DeviceBytes block(kPage);
   cudaStream_t stream = make_stream();
 
   struct Seen {
@@ -155,7 +153,7 @@ TEST_F(ScheduleTest, HostFunctionsRunInOrderAndMayNotCallCuda) {
     cudaError_t error = cudaSuccess;
   } seen{block.at()};
 
-  copy(block.at(), source.at(), kBytes, stream);
+  copy(block.at(), source.at(), kPage, stream);
   const auto look = [](void* argument) {
     auto& is = *static_cast<Seen*>(argument);
     is.value = *is.block;
@@ -169,16 +167,16 @@ TEST_F(ScheduleTest, HostFunctionsRunInOrderAndMayNotCallCuda) {
 }
 
 TEST_F(ScheduleTest, EachThreadHasADefaultStreamOfItsOwnThatIsOrderedWithTheLegacyOne) {
-  const LockedBytes source(kBytes, 6);
-  const LockedBytes target(kBytes, 0);
-  const DeviceBytes block(kBytes);
+  const LockedBytes source(kPage, 6);
+  const LockedBytes target(kPage, 0);
+  const DeviceBytes block(kPage);
   unsigned long long here = 0;
   unsigned long long there = 0;
   ASSERT_EQ(cudaStreamGetId(cudaStreamPerThread, &here), cudaSuccess);
   std::thread([&] { cudaStreamGetId(cudaStreamPerThread, &there); }).join();
 
-  copy(block.at(), source.at(), kBytes, cudaStreamPerThread);
-  copy(target.at(), block.at(), kBytes, cudaStreamLegacy);
+  copy(block.at(), source.at(), kPage, cudaStreamPerThread);
+  copy(target.at(), block.at(), kPage, cudaStreamLegacy);
   ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
 
   EXPECT_EQ(target.at()[0], 6);
@@ -243,11 +241,11 @@ TEST_F(ScheduleTest, DestroyedHandlesAreRefused) {
 }
 
 TEST_F(ScheduleTest, WorkOfADestroyedStreamIsDoneAtADeviceSynchronize) {
-  const LockedBytes source(kBytes, 7);
-  const DeviceBytes block(kBytes);
+  const LockedBytes source(kPage, 7);
+  const DeviceBytes block(kPage);
   cudaStream_t stream = make_stream();
 
-  copy(block.at(), source.at(), kBytes, stream);
+  copy(block.at(), source.at(), kPage, stream);
   ASSERT_EQ(cudaStreamDestroy(stream), cudaSuccess);
   ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
 
@@ -271,8 +269,8 @@ TEST_F(ScheduleTest, ElapsedTimeNeedsTimedEventsAndNeverRunsBackwards) {
 }
 
 TEST_F(ScheduleTest, TwoStreamsThatWaitForEachOtherInTurnEnd) {
-  const LockedBytes source(kBytes, 9);
-  const DeviceBytes block(kBytes);
+  const LockedBytes source(kPage, 9);
+  const DeviceBytes block(kPage);
   cudaStream_t one = make_stream();
   cudaStream_t other = make_stream();
   for (int i = 0; i < 20000; ++i) {
@@ -287,12 +285,12 @@ TEST_F(ScheduleTest, TwoStreamsThatWaitForEachOtherInTurnEnd) {
 }
 
 TEST_F(ScheduleTest, EveryPlaceWhereTheHostWaitsIsCounted) {
-  const DeviceBytes block(kBytes);
-  const LockedBytes locked(kBytes, 0);
+  const DeviceBytes block(kPage);
+  const LockedBytes locked(kPage, 0);
   cudaEvent_t event = make_event();
   ASSERT_EQ(cudaEventRecord(event, nullptr), cudaSuccess);
   void* freed = nullptr;
-  ASSERT_EQ(cudaMalloc(&freed, kBytes), cudaSuccess);
+  ASSERT_EQ(cudaMalloc(&freed, kPage), cudaSuccess);
   const auto before = count("host_syncs");
 
   ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
@@ -305,14 +303,14 @@ TEST_F(ScheduleTest, EveryPlaceWhereTheHostWaitsIsCounted) {
 }
 
 TEST_F(ScheduleTest, AsynchronousWorkAndQueriesAreNoHostWaits) {
-  const DeviceBytes block(kBytes);
-  const LockedBytes locked(kBytes, 0);
+  const DeviceBytes block(kPage);
+  const LockedBytes locked(kPage, 0);
   cudaStream_t stream = make_stream();
   cudaEvent_t event = make_event();
   const auto before = count("host_syncs");
 
-  copy(block.at(), locked.at(), kBytes, stream);
-  ASSERT_EQ(cudaMemsetAsync(block.at(), 0, kBytes, stream), cudaSuccess);
+  copy(block.at(), locked.at(), kPage, stream);
+  ASSERT_EQ(cudaMemsetAsync(block.at(), 0, kPage, stream), cudaSuccess);
   ASSERT_EQ(cudaEventRecord(event, stream), cudaSuccess);
   ASSERT_EQ(cudaStreamWaitEvent(nullptr, event, 0), cudaSuccess);
   cudaEventQuery(event);

@@ -90,10 +90,6 @@ std::string between(Owner owner, User user) {
   return written;
 }
 
-void say(const char* what, long value) {
-  dprintf(STDOUT_FILENO, "%s %ld\n", what, value);
-}
-
 /// An owner of one block full of 5 that waits for the user and then prints byte 0.
 void own_a_block(const Channel& channel) {
   void* at = nullptr;

@@ -9,8 +9,6 @@ namespace {
 
 using namespace emulated;
 
-constexpr std::size_t kBytes = 64;
-
 class ShuffledTest : public emulated::UnderSchedules {};
 
 /// Queues copies on three streams and writes after each call how many have happened.

@@ -8,13 +8,7 @@ namespace {
 
 using namespace emulated;
 
-constexpr std::size_t kBytes = 64;
-
 class ValuesTest : public emulated::UnderSchedules {};
-
-CUdeviceptr address(const void* at) {
-  return reinterpret_cast<CUdeviceptr>(at);
-}
 
 CUresult wait_for(cudaStream_t stream, const void* at, unsigned value, unsigned flags) {
   return CU(StreamWaitValue32, 8000)(stream, address(at), value, flags);

@@ -6,8 +6,6 @@ namespace {
 
 using namespace emulated;
 
-constexpr std::size_t kBytes = 4096;
-
 /// Two units of memory, mapped side by side and, in the other order, a second time behind.
 class ViewsTest : public emulated::Test {
  protected:
@@ -66,40 +64,40 @@ TEST_F(ViewsTest, BytesWrittenAtOneAddressAreReadAtTheOther) {
 }
 
 TEST_F(ViewsTest, UnorderedAccessesThroughTwoAddressesAreReported) {
-  operation(in_, unit(0), kBytes, true, "aten::add");
-  operation(out_, unit(3), kBytes, false, "aten::mul");
+  operation(in_, unit(0), kPage, true, "aten::add");
+  operation(out_, unit(3), kPage, false, "aten::mul");
 
   ASSERT_EQ(reports().size(), 1U);
   EXPECT_NE(reports()[0].find("\"aten::mul\""), std::string::npos);
 }
 
 TEST_F(ViewsTest, OrderedOnesAreNot) {
-  operation(in_, unit(0), kBytes, true, "aten::add");
+  operation(in_, unit(0), kPage, true, "aten::add");
   order(in_, out_);
-  operation(out_, unit(3), kBytes, false, "aten::mul");
+  operation(out_, unit(3), kPage, false, "aten::mul");
 
   EXPECT_EQ(reports().size(), 0U);
 }
 
 TEST_F(ViewsTest, AnAccessAcrossTwoMappingsIsSeenInBoth) {
-  operation(in_, unit(1) + kUnit - kBytes, kBytes, true, "aten::add");
-  operation(in_, unit(0), kBytes, true, "aten::sub");
-  operation(out_, unit(2) + kUnit - kBytes, 2 * kBytes, false, "aten::mul");
+  operation(in_, unit(1) + kUnit - kPage, kPage, true, "aten::add");
+  operation(in_, unit(0), kPage, true, "aten::sub");
+  operation(out_, unit(2) + kUnit - kPage, 2 * kPage, false, "aten::mul");
 
   EXPECT_EQ(reports().size(), 2U);  // of what add wrote, and of what sub wrote
 }
 
 TEST_F(ViewsTest, OtherMemoryIsNotTakenForIt) {
-  operation(in_, unit(0), kBytes, true, "aten::add");
-  operation(out_, unit(2), kBytes, true, "aten::mul");
+  operation(in_, unit(0), kPage, true, "aten::add");
+  operation(out_, unit(2), kPage, true, "aten::mul");
 
   EXPECT_EQ(reports().size(), 0U);
 }
 
 TEST_F(ViewsTest, EndingAViewDoesNotTouchItsMemory) {
-  operation(in_, unit(0), kBytes, true, "aten::add");
+  operation(in_, unit(0), kPage, true, "aten::add");
   ASSERT_EQ(CU(MemUnmap, 10020)(base_ + 3 * kUnit, kUnit), CUDA_SUCCESS);
-  operation(out_, unit(0), kBytes, false, "aten::mul");
+  operation(out_, unit(0), kPage, false, "aten::mul");
 
   EXPECT_EQ(reports().size(), 1U);  // and no more
 }

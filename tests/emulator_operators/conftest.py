@@ -6,15 +6,11 @@ import ctypes
 import json
 import os
 import pathlib
-import sys
 
 import pytest
+from forked import Forked
 
 HERE = pathlib.Path(__file__).parent
-sys.path.append(str(HERE.parent / "support"))
-
-from forked import Forked  # noqa: E402
-
 CALL = """
 import importlib, json, sys
 module, function, arguments = sys.argv[1:]

@@ -127,25 +127,24 @@ with safe_open(sys.argv[1], framework="pt") as file:
 """
 
 
-def run_dry(program, file):
-    return subprocess.run(
-        [sys.executable, "-c", program, file],
-        env={**os.environ, "SPILLWAY_EMULATE_SHAPE_ONLY": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+SHAPES = {**os.environ, "SPILLWAY_EMULATE_SHAPE_ONLY": "1"}
+
+
+@pytest.fixture
+def run_dry(to_fork):
+    return lambda program, file: to_fork.run(program, [str(file)], SHAPES)
 
 
 def test_header_is_enough_where_safetensors_came_before_torch(tmp_path):
     weights = write_checkpoint(tmp_path)
     file = tmp_path / "model.safetensors"
     os.truncate(file, file.stat().st_size - weights)
-    done = run_dry(TAKEN_BEFORE_TORCH, file)
+    command = [sys.executable, "-c", TAKEN_BEFORE_TORCH, file]
+    done = subprocess.run(command, env=SHAPES, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, f"[{WIDTH}]\n"), done.stderr
 
 
-def test_checkpoint_without_its_header_ends_the_program_with_one_line(tmp_path):
+def test_checkpoint_without_its_header_ends_the_program_with_one_line(run_dry, tmp_path):
     write_checkpoint(tmp_path)
     file = tmp_path / "model.safetensors"
     os.truncate(file, 100)
@@ -166,7 +165,7 @@ def assert_ended(done, file):
     assert done.stderr.startswith(f"spillway: {file}: ") and done.stderr.count("\n") == 1
 
 
-def test_pointer_to_a_checkpoint_ends_the_program_with_one_line(tmp_path):
+def test_pointer_to_a_checkpoint_ends_the_program_with_one_line(run_dry, tmp_path):
     file = tmp_path / "model.safetensors"
     file.write_bytes(LFS_POINTER)
     load = "import sys, torch, safetensors.torch; safetensors.torch.load_file(sys.argv[1])"
@@ -174,7 +173,7 @@ def test_pointer_to_a_checkpoint_ends_the_program_with_one_line(tmp_path):
     assert_ended(run_dry(LOAD, file), file)
 
 
-def test_saved_file_that_is_cut_off_ends_the_program_with_one_line(tmp_path):
+def test_saved_file_that_is_cut_off_ends_the_program_with_one_line(run_dry, tmp_path):
     file = tmp_path / "model.pt"
     torch.save({"a": torch.ones(5000)}, file)
     assert run_dry(LOAD, file).stdout == "torch.Size([5000])\n"
@@ -182,7 +181,7 @@ def test_saved_file_that_is_cut_off_ends_the_program_with_one_line(tmp_path):
     assert_ended(run_dry(LOAD, file), file)
 
 
-def test_what_is_no_checkpoint_is_pytorch_s_to_refuse(tmp_path):
+def test_what_is_no_checkpoint_is_pytorch_s_to_refuse(run_dry, tmp_path):
     file = tmp_path / "model.pt"
     file.write_bytes(b"weights")
     for missing in (file, tmp_path / "nothing.pt"):

@@ -11,12 +11,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from forked import Forked, fits
 
 HERE = pathlib.Path(__file__).parent
-sys.path.append(str(HERE.parent / "support"))
-
-from forked import Forked, fits  # noqa: E402
-
 CALL = """
 import importlib, json, sys
 module, function, arguments = sys.argv[1:]

@@ -30,7 +30,7 @@ def test_a_program_that_finds_the_installed_package_trains_with_the_losses_of_pl
         run("cmake", "--install", BUILD / folder, "--prefix", tmp_path, **plain)
     assert not (installed / "include" / "torch_glue").exists()
     run(
-        *("cmake", "-S", EXAMPLE, "-B", tmp_path / "build", "-DCMAKE_BUILD_TYPE=Debug"),
+        *("cmake", "-S", EXAMPLE, "-B", tmp_path / "build", "-DCMAKE_BUILD_TYPE="),
         *(f"-DCMAKE_PREFIX_PATH={installed}", f"-DTORCH_ROOT={TORCH}"),
         **plain,
     )

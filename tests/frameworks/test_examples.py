@@ -7,19 +7,18 @@ import re
 import sys
 
 import pytest
+from launched import spillway
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 RIGHT = "[0.0, 2.0, 4.0, 6.0]\n"
 
 
-def emulated(python, *options, verb="emulate", example="find_a_race.py", arguments=(), **environment):
-    command = ("-m", "spillway", verb, *options, "--", sys.executable, EXAMPLES / example)
-    outside = {"LD_PRELOAD": None, "SPILLWAY_EMULATE": None, "SPILLWAY_EMULATE_RNG": None}
-    return python(*command, *arguments, **outside, **environment)
+def emulated(*options, verb="emulate", example="find_a_race.py", arguments=(), **environment):
+    return spillway(verb, *options, "--", sys.executable, EXAMPLES / example, *arguments, **environment)
 
 
-def test_the_race_is_named_with_both_places_though_the_numbers_are_right(python):
-    done = emulated(python, "--check")
+def test_the_race_is_named_with_both_places_though_the_numbers_are_right():
+    done = emulated("--check")
     assert done.stdout == RIGHT
     assert (
         'spillway-check: unordered read after write: "aten::mul.Tensor" on the default stream' in done.stderr
@@ -28,18 +27,18 @@ def test_the_race_is_named_with_both_places_though_the_numbers_are_right(python)
     assert "find_a_race.py:23" in done.stderr
 
 
-def test_the_race_gives_wrong_numbers_under_the_late_schedule(python):
-    assert emulated(python, "--schedule", "late").stdout != RIGHT
+def test_the_race_gives_wrong_numbers_under_the_late_schedule():
+    assert emulated("--schedule", "late").stdout != RIGHT
 
 
-def test_the_fixed_program_is_right_and_silent(python):
-    done = emulated(python, "--schedule", "late", "--check", arguments=["--fixed"])
+def test_the_fixed_program_is_right_and_silent():
+    done = emulated("--schedule", "late", "--check", arguments=["--fixed"])
     assert (done.stdout, done.returncode) == (RIGHT, 0)
     assert "unordered" not in done.stderr
 
 
-def test_a_model_in_parts_has_the_losses_of_the_plain_one_and_a_fraction_of_its_peak(python):
-    done = emulated(python, "--check", example="sequential_in_parts.py", CUBLAS_WORKSPACE_CONFIG=":16:8")
+def test_a_model_in_parts_has_the_losses_of_the_plain_one_and_a_fraction_of_its_peak():
+    done = emulated("--check", example="sequential_in_parts.py", CUBLAS_WORKSPACE_CONFIG=":16:8")
     said = dict(line.split(":", 1) for line in done.stdout.splitlines())
     assert said["losses in parts"].split() == said["losses plain"].split()
     ours, plain = (int(part.split()[0]) for part in said["peak in parts"].replace("plain: ", "").split(","))
@@ -53,15 +52,15 @@ def test_a_model_in_parts_has_the_losses_of_the_plain_one_and_a_fraction_of_its_
     assert "unordered" not in done.stderr
 
 
-def test_micro_batches_wait_on_the_host(python):
-    done = emulated(python, "--check", example="microbatches.py")
+def test_micro_batches_wait_on_the_host():
+    done = emulated("--check", example="microbatches.py")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "'units': 108" in done.stdout
     assert "unordered" not in done.stderr
 
 
-def test_a_trainer_moves_its_activations(python):
-    done = emulated(python, "--check", example="trainer_offload.py")
+def test_a_trainer_moves_its_activations():
+    done = emulated("--check", example="trainer_offload.py")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "a loop: 1245184 bytes offloaded" in done.stdout
     moved = dict(re.findall(r"^(.+): (\d+) bytes offloaded$", done.stdout, re.MULTILINE))
@@ -77,8 +76,8 @@ def test_a_trainer_moves_its_activations(python):
     assert "unordered" not in done.stderr
 
 
-def peak_of_a_dry_trainer(python, *arguments):
-    done = emulated(python, "h200", verb="dry-run", example="dry_run_trainer.py", arguments=arguments)
+def peak_of_a_dry_trainer(*arguments):
+    done = emulated("h200", verb="dry-run", example="dry_run_trainer.py", arguments=arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return float(re.search(r"^1\.24 billion parameters, peak ([\d.]+) GiB$", done.stdout, re.MULTILINE)[1])
 
@@ -87,13 +86,13 @@ def peak_of_a_dry_trainer(python, *arguments):
     any(importlib.util.find_spec(name) is None for name in ("transformers", "accelerate")),
     reason="transformers or accelerate is not installed",
 )
-def test_an_unchanged_trainer_of_a_billion_parameters_runs_dry(python):
-    plain, checkpointed = (peak_of_a_dry_trainer(python, *flags) for flags in ((), ("--checkpoint",)))
+def test_an_unchanged_trainer_of_a_billion_parameters_runs_dry():
+    plain, checkpointed = (peak_of_a_dry_trainer(*flags) for flags in ((), ("--checkpoint",)))
     assert 4 * 2 * 1.24e9 / 2**30 < checkpointed < plain < 141  # parameters, gradients and two states
 
 
-def test_a_gpt_moves_more_and_needs_less_with_each_ratio_and_computes_the_same(python):
-    done = emulated(python, example="gpt_ratio.py")
+def test_a_gpt_moves_more_and_needs_less_with_each_ratio_and_computes_the_same():
+    done = emulated(example="gpt_ratio.py")
     rows = [line.split() for line in done.stdout.splitlines()[1:]]
     assert [float(row[0]) for row in rows] == [0, 0.1, 0.25, 0.5, 0.75, 0.9, 1], done.stderr
     moved = [float(row[1]) for row in rows]

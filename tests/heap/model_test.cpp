@@ -290,7 +290,7 @@ class HeapModelTest : public HeapTest {
 TEST_F(HeapModelTest, TheHeapMatchesTheModelInRandomCalls) {
   std::printf("TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
   copies_ = &timeline(table_);
-  for (const std::uint64_t most = setting("OPERATIONS", 1'000'000); done_ < most; ++done_) {
+  for (const std::uint64_t most = setting("OPERATIONS", 200'000); done_ < most; ++done_) {
     one_call();
     if (done_ % 4096 == 0) expect_accounting();
     if (HasFatalFailure()) break;
@@ -379,7 +379,7 @@ class HeapModelStepsTest : public HeapModelTest {
 TEST_F(HeapModelStepsTest, RepeatingStepsMatchTheModel) {
   std::printf("TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
   copies_ = &timeline(table_);
-  const std::uint64_t most = setting("OPERATIONS", 1'000'000) / 4;
+  const std::uint64_t most = setting("OPERATIONS", 200'000) / 4;
   while (done_ < most && !HasFatalFailure())
     steps_of_one_heap();
 

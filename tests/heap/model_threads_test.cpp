@@ -97,7 +97,7 @@ class HeapModelThreadsTest : public HeapTest {
 TEST_F(HeapModelThreadsTest, ThreadsLeaveTheAccountingCorrect) {
   constexpr unsigned kThreads = 4;
   // Each call here is some four of the heap's.
-  const std::uint64_t calls = thread_setting("OPERATIONS", 1'000'000) / 40 / kThreads;
+  const std::uint64_t calls = thread_setting("OPERATIONS", 200'000) / 8 / kThreads;
   std::vector<std::thread> threads = start(kThreads, calls);
   for (std::thread& thread : threads)
     thread.join();
@@ -111,7 +111,7 @@ TEST_F(HeapModelThreadsTest, ThreadsAroundAReplayedStepLeaveTheAccountingCorrect
   HeapOptions options;
   options.replay = true;
   make_heap(options);
-  const std::uint64_t calls = thread_setting("OPERATIONS", 1'000'000) / 40 / (kThreads + 1);
+  const std::uint64_t calls = thread_setting("OPERATIONS", 200'000) / 8 / (kThreads + 1);
   std::vector<std::thread> threads = start(kThreads, calls);
   for (std::uint64_t round = 0; round < calls / kRequests; ++round) {
     std::vector<Owned> mine;

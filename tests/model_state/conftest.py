@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs programs twice on the emulated GPU: plain, and with managed storages that are offloaded at random
-between any two operators. Both print one line per case."""
+"""Runs programs twice on the emulated GPU, in processes forked from one that has imported torch: plain, and
+with managed storages that are offloaded at random between any two operators. Both print one line per case."""
 
 import os
 import pathlib
 import re
-import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
 
+from launched import spillway
+
+os.environ["PYTHONHASHSEED"] = "0"
 PROGRAMS = pathlib.Path(__file__).parent / "programs"
 LONG = os.environ.get("MODEL_STATE_LONG") == "1"
 #: Schedules of the emulated GPU and seeds.
@@ -39,14 +41,7 @@ def both(program, seed, *arguments):
 
 @cache
 def run(program, arguments=(), options=(), environment=()):
-    command = [sys.executable, "-m", "spillway", "emulate", *options, "--", sys.executable]
-    done = subprocess.run(
-        [*command, str(PROGRAMS / program), *arguments],
-        env=os.environ | {"PYTHONHASHSEED": "0"} | dict(environment),
-        capture_output=True,
-        text=True,
-        timeout=3600,
-    )
+    done = spillway("emulate", *options, "--", sys.executable, PROGRAMS / program, *arguments, **dict(environment))
     lines = [line.split(" ", 2) for line in done.stdout.splitlines()]
     fetched = re.findall(r"^fetched: (\S+) (\d+)$", done.stderr, re.MULTILINE)
     return Run(

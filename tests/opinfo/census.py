@@ -308,6 +308,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only every N-th entry")
+    parser.add_argument("--also", nargs="*", default=[], metavar="NAME", help="and these entries")
     parser.add_argument("--only", nargs="*", metavar="NAME")
     parser.add_argument("--json", action="store_true", help="print every outcome, one JSON object a line")
     parser.add_argument("--times", action="store_true", help="print the slowest entries")
@@ -317,7 +318,8 @@ def main():
     totals = collections.Counter()
     slow = []
     for index, (name, op) in enumerate(entries().items()):
-        if index % arguments.every or (arguments.only and name not in arguments.only):
+        left_out = index % arguments.every and name not in arguments.also
+        if left_out or (arguments.only and name not in arguments.only):
             continue
         began = time.monotonic()
         outcome = examine(name, op, getattr(torch, arguments.dtype))

@@ -10,13 +10,14 @@ import sys
 
 import pytest
 from saved import MODES
+from test_census import EVERY
 
 
 @functools.cache
-def outcome(*arguments):
+def outcome():
     # A process of its own: samples record the stack that makes them, which is deep inside pytest.
     done = subprocess.run(
-        [sys.executable, pathlib.Path(__file__).with_name("saved.py"), *arguments],
+        [sys.executable, pathlib.Path(__file__).with_name("saved.py"), "--every", EVERY],
         env=os.environ,
         capture_output=True,
         text=True,
@@ -35,5 +36,5 @@ def test_every_operator_has_plains_gradients(mode):
 
 def test_the_comparison_is_of_many_operators_and_gradients():
     _, counts = outcome()
-    assert counts["operators"] >= 400
-    assert counts["gradients"] >= 1500
+    assert counts["operators"] >= 400 * 0.9 // int(EVERY)
+    assert counts["gradients"] >= 1500 * 0.9 // int(EVERY)

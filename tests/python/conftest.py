@@ -15,15 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
+from launched import clean_environment
 from spillway import cli
 
 SHOW = [sys.executable, "-c", "import json, os; print(json.dumps(dict(os.environ)))"]
-
-
-def clean_environment() -> dict[str, str]:
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith(("SPILLWAY_", "LD_PRELOAD"))
-    }
 
 
 def spillway(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:

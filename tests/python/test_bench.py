@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from launched import clean_environment
 from spillway.bench import programs
 from spillway.bench.results import Measured, read
 from spillway.report.sizes import span
@@ -34,12 +35,9 @@ built = pytest.mark.skipif(
 def spillway(
     *arguments: str | Path, folder: Path | None = None, **changes: str
 ) -> subprocess.CompletedProcess[str]:
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SPILLWAY_", "LD_PRELOAD"))
-    }
     return subprocess.run(
         [sys.executable, "-m", "spillway", "bench", *arguments],
-        env=clean | {"COLUMNS": "200"} | changes,
+        env=clean_environment() | {"COLUMNS": "200"} | changes,
         cwd=folder,
         capture_output=True,
         text=True,

@@ -3,10 +3,10 @@
 
 import os
 import pathlib
-import subprocess
 import sys
 
 import pytest
+from launched import spillway
 
 HERE = pathlib.Path(__file__).parent
 
@@ -17,14 +17,7 @@ def checked():
 
     def run(*arguments, **options):
         chosen = [f"--{name}={value}" for name, value in options.items()]
-        path = [str(HERE), os.environ.get("PYTHONPATH", "")]
-        return subprocess.run(
-            [sys.executable, "-m", "spillway", "emulate", "--check", *chosen, "--", sys.executable]
-            + [str(each) for each in arguments],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+        return spillway("emulate", "--check", *chosen, "--", sys.executable, *arguments, PYTHONPATH=path)
 
     return run

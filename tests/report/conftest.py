@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from launched import spillway
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent / "support"))
-
-from launched import spillway  # noqa: E402
-
 JOB = HERE / "job.py"
 # A modeled link so slow that not all copies hide, and the same times in every run.
 CLOCK = ("--clock", "virtual", "--link-h2d", "1GiB", "--link-d2h", "1GiB")

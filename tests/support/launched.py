@@ -41,5 +41,5 @@ def spillway(*arguments: str | Path, **environment: str) -> subprocess.Completed
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=3600,
     )

@@ -10,12 +10,9 @@ import sys
 from functools import cache
 
 import pytest
+from forked import Forked, fits
 
 HERE = pathlib.Path(__file__).parent
-sys.path.append(str(HERE.parent / "support"))
-
-from forked import Forked, fits  # noqa: E402
-
 EMULATED = os.environ.get("SPILLWAY_EMULATE") == "1"
 SCHEDULES = ("eager", "late") if EMULATED else ("real",)
 # In how many processes the cases run, so that pytest-xdist can run them at once.

@@ -87,13 +87,13 @@ report(tags)
 
 
 def test_the_only_plan_is_explained_by_default(program):
-    none, only, several = program(IN_A_JOB, fresh=True, SPILLWAY_BUDGET="1GiB", SPILLWAY_KEEP_MODEL_STATE="1")
+    none, only, several = program(IN_A_JOB, SPILLWAY_BUDGET="1GiB", SPILLWAY_KEEP_MODEL_STATE="1")
     assert (none, only) == (None, "job")
     assert "'job', 'mine'" in several, several
 
 
 def test_a_job_that_fits_has_no_plan(program):
-    assert program(IN_A_JOB, fresh=True, SPILLWAY_BUDGET="1GiB") == [None, None, None]
+    assert program(IN_A_JOB, SPILLWAY_BUDGET="1GiB") == [None, None, None]
 
 
 ON_TWO_DEVICES = """

@@ -26,4 +26,4 @@ JOBS = {
 
 @pytest.mark.parametrize("job", JOBS)
 def test_nestings_have_plains_gradients_in_a_job(program, job):
-    assert program(SOURCE, fresh=True, **JOBS[job]) > 0
+    assert program(SOURCE, **JOBS[job]) > 0
