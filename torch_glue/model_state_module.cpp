@@ -156,6 +156,17 @@ void hold_budget(const std::variant<std::monostate, Budget, std::string>& given)
   raise(Runtime::instance().devices().hold_budget(budget));
 }
 
+/// The bytes of an offloaded storage in a tensor of the CPU; none if it is resident.
+std::optional<at::Tensor> read_offloaded(const c10::Storage& storage) {
+  ManagedStorage* const managed = ManagedStorage::of(*storage.unsafeGetStorageImpl());
+  if (managed == nullptr || managed->on_device()) return std::nullopt;
+  at::Tensor bytes = at::empty({static_cast<std::int64_t>(storage.nbytes())}, at::kByte);
+  if (!managed->shared_from_this()->read_offloaded(
+          static_cast<std::byte*>(bytes.mutable_data_ptr())))
+    return std::nullopt;
+  return bytes;
+}
+
 /// Keeps storages resident until release().
 class ResidentStorages {
  public:
@@ -211,6 +222,7 @@ void define_model_state(py::module_& module) {
   });
   // What may fetch releases the interpreter's lock: the thread that fetches a storage may need it.
   using WithoutLock = py::call_guard<py::gil_scoped_release>;
+  module.def("read_offloaded", &read_offloaded, WithoutLock());
   module.def("fetch_tensors", &fetch_tensors, WithoutLock());
   module.def("offload_tensors", &offload_tensors, WithoutLock());
   module.def("keep_in_step", &keep_in_step, WithoutLock());

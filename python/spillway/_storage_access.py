@@ -19,7 +19,6 @@ _METHODS = (
     "_write_file",
     "clone",
     "copy_",
-    "cpu",
     "fill_",
     "resize_",
     "share_memory_",
@@ -47,6 +46,7 @@ def start(manage: Callable[[Any], None]) -> None:
     for name in _METHODS:
         if hasattr(storage, name):
             setattr(storage, name, _resident(getattr(storage, name)))
+    storage.cpu = _read_where_it_is(_resident(storage.cpu))
 
 
 def _with_address(original: Any) -> Any:
@@ -114,6 +114,17 @@ def _resident(original: Any) -> Any:
             held.release()
 
     return method
+
+
+def _read_where_it_is(original: Any) -> Any:
+    """An offloaded storage is read from its host copy: a checkpoint needs no room on the GPU."""
+
+    @functools.wraps(original)
+    def cpu(self: Any) -> Any:
+        offloaded = glue().read_offloaded(self) if self.is_cuda else None
+        return original(self) if offloaded is None else offloaded.untyped_storage()
+
+    return cpu
 
 
 def _is_managed(value: Any) -> bool:

@@ -293,6 +293,24 @@ Bytes ManagedStorage::offload() {
   return size_;
 }
 
+bool ManagedStorage::read_offloaded(std::byte* to) {
+  pins_.fetch_add(1);  // from here on its host copy stays
+  HostBytes bytes{};
+  driver::Fence written;
+  {
+    const LightLock lock(mutex_);
+    if (!on_device_) {
+      bytes = host_.bytes();
+      written = host_.written();
+    }
+  }
+  const Status waited = written.set() ? driver::Timeline::wait_sync(written) : Status();
+  if (bytes.data != nullptr && waited.ok()) std::memcpy(to, bytes.data, size_.count());
+  unpin();
+  check(waited);
+  return bytes.data != nullptr;
+}
+
 Bytes ManagedStorage::copy_ahead() {
   const auto alive = storage_.lock();
   if (!alive || !mutex_.try_lock()) return {};

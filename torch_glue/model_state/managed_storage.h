@@ -95,6 +95,12 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   /// Stream: a copy follows all work submitted so far to the streams that used it; no wait.
   Bytes offload();
 
+  /// Copies its bytes to `to`, in host memory, if it is offloaded; otherwise returns false.
+  /// Requires: room for size() bytes.
+  /// Stream: blocks the host until they are there.
+  /// Errors: c10::Error.
+  bool read_offloaded(std::byte* to);
+
   /// Copies it to the host, unless it is in use, has to stay, or has a host copy that is right. It
   /// stays resident, and then leaves without a copy if it is not written before. Returns the bytes
   /// that are copied.

@@ -36,7 +36,10 @@ def model_state_larger_than_the_budget():
         with torch.no_grad():
             losses.append(model(torch.randn(4, WIDTH).cuda()).sum().item())
     file = io.BytesIO()
+    fetched = (managed_stats() or {}).get("fetched_bytes")
     torch.save([model.state_dict(), optimizer.state_dict()], file)
+    if fetched is not None:
+        print("fetched to save:", managed_stats()["fetched_bytes"] - fetched, file=sys.stderr)
     return losses, norms, torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
 
 

@@ -8,6 +8,8 @@ import tempfile
 
 import torch
 from cases import case, main
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 SHAPE = {"hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 16}
@@ -33,6 +35,18 @@ def a_pretrained_model_larger_than_the_budget():
         model.save_pretrained(folder)
         file = hashlib.sha256(pathlib.Path(folder, "model.safetensors").read_bytes()).digest()
         return losses, answer, torch.frombuffer(bytearray(file), dtype=torch.uint8)
+
+
+@case
+def a_file_of_weights_larger_than_the_budget():
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder, "weights.safetensors")
+        save_file({f"{i}.weight": torch.randn(1024, 1024) for i in range(40)}, path)
+        model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024, bias=False, device="meta") for _ in range(40)))
+        model.load_state_dict(load_file(path, device="cuda"), assign=True)
+        with safe_open(path, "pt", device="cuda") as file:
+            first = file.get_tensor("0.weight")
+        return model(torch.randn(2, 1024).cuda()), first, model
 
 
 main()
