@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Literal, TypedDict
 
 from spillway._load import glue

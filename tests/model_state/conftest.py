@@ -41,7 +41,9 @@ def both(program, seed, *arguments):
 
 @cache
 def run(program, arguments=(), options=(), environment=()):
-    done = spillway("emulate", *options, "--", sys.executable, PROGRAMS / program, *arguments, **dict(environment))
+    done = spillway(
+        "emulate", *options, "--", sys.executable, PROGRAMS / program, *arguments, **dict(environment)
+    )
     lines = [line.split(" ", 2) for line in done.stdout.splitlines()]
     fetched = re.findall(r"^fetched: (\S+) (\d+)$", done.stderr, re.MULTILINE)
     return Run(

@@ -22,7 +22,7 @@ def test_a_run_under_pressure_has_equal_bits_and_stays_within_its_budget(program
     assert managed <= BUDGET << 20
 
 
-def test_what_is_used_next_is_prefetched_frozen_weights_leave_without_a_copy_and_a_checkpoint_fetches_nothing():
+def test_what_is_used_next_is_prefetched_and_neither_frozen_weights_nor_checkpoints_cost_copies():
     errors = run("pressure.py", options=("--check", f"--budget={BUDGET}MiB", "--schedule=late")).errors
     assert int(re.search(r"prefetched: (\d+)", errors)[1]) > 0
     assert int(re.search(r"copied after loading: (\d+)", errors)[1]) == 0

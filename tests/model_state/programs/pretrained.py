@@ -42,7 +42,9 @@ def a_file_of_weights_larger_than_the_budget():
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder, "weights.safetensors")
         save_file({f"{i}.weight": torch.randn(1024, 1024) for i in range(40)}, path)
-        model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024, bias=False, device="meta") for _ in range(40)))
+        model = torch.nn.Sequential(
+            *(torch.nn.Linear(1024, 1024, bias=False, device="meta") for _ in range(40))
+        )
         model.load_state_dict(load_file(path, device="cuda"), assign=True)
         with safe_open(path, "pt", device="cuda") as file:
             first = file.get_tensor("0.weight")
