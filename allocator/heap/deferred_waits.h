@@ -9,7 +9,7 @@ namespace spillway {
 
 /// For memory that a copy fills first. During its lifetime, the stream of a block that this thread
 /// allocates does not wait for the fences of the free block that becomes it. The caller makes the
-/// copy wait for fences() instead. If it does not copy, it gives them back to the block by
+/// copy wait for fences() instead. Without a copy, the caller returns them to the block by
 /// Heap::add_fence. Threads: confined. May be nested; the innermost one counts.
 class DeferredWaits {
  public:

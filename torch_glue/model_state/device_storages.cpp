@@ -14,7 +14,7 @@ constexpr std::uint64_t kDisplacedAhead = 8;
 /// Part of a step's uses after which it is too early to prefetch a storage: others would have to
 /// leave for it, or it would leave again.
 constexpr std::uint64_t kNear = 6;
-/// A storage leaves for one that is prefetched if its next use is so many times farther away.
+/// A storage leaves for one that is prefetched if its next use is this many times farther away.
 constexpr std::uint64_t kMuchFarther = 4;
 /// Offloaded bytes may be in pieces that are too small.
 constexpr int kMostRounds = 3;
