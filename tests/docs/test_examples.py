@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from launched import clean_environment
 from page_examples import DOCS, LANGUAGES, PAGES, ROOT, Block, Page, files, pages, read
 
 HERE = Path(__file__).parent
@@ -112,9 +113,7 @@ def _environment(command: str) -> dict[str, str]:
     if NEEDS_GPU.match(command):
         return os.environ | GPU
     # These commands choose the emulated GPU themselves, or need none.
-    return {
-        name: value for name, value in os.environ.items() if not name.startswith(("SPILLWAY_", "LD_PRELOAD"))
-    }
+    return clean_environment()
 
 
 def test_commands_that_run_are_spillways_own() -> None:

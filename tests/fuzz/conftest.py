@@ -3,30 +3,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from launched import spillway
 
 HERE = Path(__file__).parent
 
 
 def _run(verb: str, folder: Path, *options: str) -> None:
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SPILLWAY_", "LD_PRELOAD"))
-    }
-    job = [sys.executable, str(HERE / "seed_job.py"), str(folder)]
-    report = ["--report", str(folder / "report")]
-    done = subprocess.run(
-        [sys.executable, "-m", "spillway", verb, *options, *report, "--", *job],
-        env=clean | {"SPILLWAY_PRELOAD_TRACE": str(folder / "calls")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    job = [sys.executable, HERE / "seed_job.py", folder]
+    trace = str(folder / "calls")
+    done = spillway(verb, *options, "--report", folder / "report", "--", *job, SPILLWAY_PRELOAD_TRACE=trace)
     assert done.returncode == 0, done.stderr
 
 

@@ -12,7 +12,7 @@ import types
 import pytest
 from known import DISAGREEMENTS, UNSTABLE
 
-#: Entries are looked at in steps of this many; those that disagree are all looked at.
+#: Every N-th entry is compared, and all that disagree.
 EVERY = os.environ.get("OPINFO_EVERY", "5")
 DTYPES = list(DISAGREEMENTS)
 

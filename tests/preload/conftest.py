@@ -3,24 +3,34 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked import Forked
+from launched import clean_environment
+from spillway import launch
 
 HERE = Path(__file__).parent
-sys.path.append(str(HERE.parent / "support"))
-
-from forked import Forked  # noqa: E402
-
 SCRIPTS = HERE / "scripts"
+# Those that start processes, or end in a way of their own, are started; the others are forked.
+STARTED = {
+    "crash",
+    "data_loader_workers",
+    "ddp",
+    "fork_after_cuda",
+    "notebook",
+    "starts_others",
+    "terminated",
+}
 # tests/gpu sets it: on the emulated GPU, whatever the machine has, or on its real one.
 EMULATED = os.environ.get("REAL_GPU") != "1"
 
@@ -38,11 +48,12 @@ class Done:
 
 def environment(folder: Path) -> dict[str, str]:
     """The environment without Spillway's settings, but with its package and the probe for `Done.moved`."""
-    clean = {
-        name: value for name, value in os.environ.items() if not name.startswith(("SPILLWAY_", "LD_PRELOAD"))
-    }
     path = os.pathsep.join([str(HERE / "probe"), os.environ["PYTHONPATH"]])
-    return clean | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "JOB_PROBE": str(folder / "moved")}
+    return clean_environment() | {
+        "PYTHONPATH": path,
+        "OMP_NUM_THREADS": "1",
+        "JOB_PROBE": str(folder / "moved"),
+    }
 
 
 def done(command: list[str], env: dict[str, str], run: Callable[..., Any] | None = None) -> Done:
@@ -67,29 +78,30 @@ def under_spillway(script: str, folder: Path, *options: str, **changes: str) -> 
         options = ("--devices", "2", *options)
     verb = ["emulate", "--memory", "1GiB"] if EMULATED else ["run"]
     launcher = [sys.executable, "-m", "spillway", *verb, *options, "--"]
+    if EMULATED and script not in STARTED:
+        command = to_fork().stand_in(*command[1:])
+        changes |= to_fork().variables
     return done(launcher + command, environment(folder) | changes)
 
 
+LIBRARIES = {"LD_PRELOAD": f"{launch.SHIM}:{launch.EMULATOR}", "SPILLWAY_EMULATE": "1"}
+
+
 @cache
-def plain(script: str) -> Done:
-    """The script under Spillway without an option, run once."""
+def to_fork() -> Forked:
     with tempfile.TemporaryDirectory() as folder:
-        return under_spillway(script, Path(folder))
+        first = Forked(environment(Path(folder)) | LIBRARIES)
+    atexit.register(first.close)
+    return first
 
 
 @pytest.fixture(scope="session")
-def forked() -> Iterator[Callable[..., Done]]:
+def forked() -> Callable[..., Done]:
     """Calls `forked(folder, code, NAME=value)`: the code as a program on the emulated GPU whose environment
     has these changes. It is forked from one process that has imported torch. What PyTorch starts at the end
     of its import begins afterwards; only the preload library does not observe the program."""
-    from spillway import launch
-
-    libraries = {"LD_PRELOAD": f"{launch.SHIM}:{launch.EMULATOR}", "SPILLWAY_EMULATE": "1"}
-    with tempfile.TemporaryDirectory() as folder:
-        first = Forked(environment(Path(folder)) | libraries)
 
     def run(folder: Path, code: str, **changes: str) -> Done:
-        return done([code], environment(folder) | libraries | changes, first.run)
+        return done([code], environment(folder) | LIBRARIES | changes, to_fork().run)
 
-    yield run
-    first.close()
+    return run

@@ -115,7 +115,7 @@ class ModelTest : public ResidencyFixture {
 
 TEST_F(ModelTest, EveryStashIsFetchedBitForBitWithCorrectAccounting) {
   const std::uint64_t reports = spillway_emulator_count("unordered");
-  const unsigned steps = 20000 * number("TIMES", 1);
+  const unsigned steps = 5000 * number("TIMES", 1);
   for (unsigned step = 0; step < steps; ++step) {
     one_step();
     if (step % 500 == 0) expect_accounting();

@@ -123,7 +123,7 @@ class PauseModelTest : public PauseManagerTest {
 
 TEST_F(PauseModelTest, WhateverIsMovedNothingIsLost) {
   const char* const given = std::getenv("OPERATIONS");
-  const int operations = given == nullptr ? 1200 : std::atoi(given);
+  const int operations = given == nullptr ? 400 : std::atoi(given);
   const unsigned seed = std::random_device{}();
   std::cout << "seed " << seed << ", " << operations << " operations\n";
   random_.seed(seed);
