@@ -44,7 +44,8 @@ def elsewhere(to_fork):
     def call(function, *arguments, **settings):
         environment = dict(os.environ)
         environment.update({f"SPILLWAY_EMULATE_{name.upper()}": value for name, value in settings.items()})
-        environment["PYTHONPATH"] = os.pathsep.join([str(HERE), environment.get("PYTHONPATH", "")])
+        paths = [str(HERE), str(HERE.parent / "support"), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
         done = to_fork.run(CALL, [function.__module__, function.__name__, json.dumps(arguments)], environment)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout.rpartition("result:")[2])
