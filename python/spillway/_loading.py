@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loading of models by libraries that bring all weights to the GPU before a module owns them."""
+"""Loading that brings all tensors to the GPU before a module or a step of an optimizer uses them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from spillway._after_import import after_import
 
-__all__ = ["start"]
+__all__ = ["start", "start_states"]
 
 
 def start(manage: Callable[[Any], None]) -> None:
@@ -19,6 +19,23 @@ def start(manage: Callable[[Any], None]) -> None:
     after_import("safetensors.torch", functools.partial(_manage_read, manage=manage))
     after_import("transformers.core_model_loading", functools.partial(_manage_weights, manage=manage))
     after_import("transformers.modeling_utils", _reserve_nothing)
+
+
+def start_states(manage: Callable[[Any, Any, Any], None]) -> None:
+    """From now on, `manage(parameter, state, key)` is called for each state of an optimizer that
+    ``load_state_dict`` has moved."""
+    import torch
+
+    kind: Any = torch.optim.Optimizer
+    original = kind._process_value_according_to_param_policy
+
+    @functools.wraps(original)
+    def process(param: Any, value: Any, param_id: Any, param_groups: Any, key: Any = None) -> Any:
+        state = original(param, value, param_id, param_groups, key)
+        manage(param, state, key)
+        return state
+
+    kind._process_value_according_to_param_policy = staticmethod(process)
 
 
 def _manage_read(module: ModuleType, *, manage: Callable[[Any], None]) -> None:

@@ -82,6 +82,7 @@ def _start() -> None:
     module.register_module_buffer_registration_hook(_buffer_registered)
     _manage_what_modules_move(module.Module)
     _optimizer_slices.start(_stepped)
+    _loading.start_states(_manage_loaded_state)
     _storage_access.start(_manage_alias)
     if _manages_everything:
         _loading.start(_manage_arrived)
@@ -124,7 +125,9 @@ def manage_states(optimizer: torch.optim.Optimizer, parameters: list[torch.Tenso
         manage_parameter(parameter)
         states = optimizer.state.get(parameter)
         for slot, each in enumerate(_tensors(states), _FIRST_STATE):
-            if optimizer not in _kept_optimizers:
+            if optimizer in _kept_optimizers:
+                _keep(each)  # it may have been managed when it was loaded
+            else:
                 state.manage(each, "optimizer_states", parameter, slot)
         if parameter.grad is not None:  # a step creates all states
             seen.add(id(parameter))
@@ -200,6 +203,16 @@ def _manage_arrived(tensor: torch.Tensor) -> None:
         glue().copy_loaded_model_state()
 
 
+_state_slots: dict[Any, int] = {}  # by the key of a state
+
+
+def _manage_loaded_state(parameter: torch.Tensor, state: torch.Tensor, key: Any) -> None:
+    """`load_state_dict` of an optimizer brings all states to the GPU before its next step."""
+    if state.is_cuda and _is_given(parameter) and not _stays_in_process_group(state):
+        slot = _FIRST_STATE + _state_slots.setdefault(key, len(_state_slots))
+        glue().manage(state, "optimizer_states", parameter, slot)
+
+
 def _manage_alias(tensor: torch.Tensor) -> None:
     """Of a storage that may be managed."""
     if _manages_everything or glue().manages(tensor):
@@ -212,6 +225,8 @@ def _is_given(parameter: Any) -> bool:
 
 
 def _manage_gradient(parameter: torch.Tensor) -> None:
+    if parameter.grad is None:  # another hook has used it: the optimizer steps inside the backward pass
+        return
     glue().manage(parameter.grad, "gradients", parameter, _GRADIENT)
 
 

@@ -168,12 +168,16 @@ def _as_glue_has_it(budget: int | float | str, time_limit: float | None, warns: 
 
 def _manage_model_state(model: torch.nn.Module, region: BudgetRegion, optimizers: list[Optimizer]) -> None:
     """As far as the allocator can hold the budget."""
-    too_small = isinstance(region.budget, int) and region.budget < SMALLEST
-    if too_small or not glue().stats()["uses_spillway"]:
+    if not _holds_model_state(region) or not glue().stats()["uses_spillway"]:
         return
     end_steps_with_optimizers()
     budget = _as_glue_has_it(region.budget, region.time_limit, region.over_budget == "warn")
     manage(model, budget, optimizers)
+
+
+def _holds_model_state(region: BudgetRegion) -> bool:
+    """Whether its budget can be that of model state too."""
+    return region.budget is not None and not (isinstance(region.budget, int) and region.budget < SMALLEST)
 
 
 def _given_again(model: torch.nn.Module, wanted: BudgetRegion) -> bool:
@@ -301,6 +305,11 @@ def offload(
 
     region = BudgetRegion(budget, tag, recompute, time_limit, plans, over_budget)
     optimizers = optimizers_of(model_or_region, optimizer)
+    if optimizers and not _holds_model_state(region):
+        raise ValueError(
+            "optimizer needs a budget of at least 32MiB, because smaller ones, and time_limit alone, limit only "
+            "activations. Give such a budget, or no optimizer."
+        )
     if model_or_region is None:
         return region
     if isinstance(model_or_region, torch.nn.Module):

@@ -201,6 +201,19 @@ TEST_F(ManagedStorageTest, APrefetchWithoutRoomChangesNothing) {
   EXPECT_TRUE(holds(x, values(1, kLarge)));
 }
 
+TEST_F(ManagedStorageTest, AnOffloadedStorageIsReadOnTheHostAfterItsCopy) {
+  const at::Tensor x = managed(1);
+  const auto storage = of(x);
+  at::Tensor read = at::empty({kElements});
+  EXPECT_FALSE(storage->read_offloaded(static_cast<std::byte*>(read.mutable_data_ptr())));
+  x.add_(1);
+  offloaded(x);
+  EXPECT_TRUE(storage->read_offloaded(static_cast<std::byte*>(read.mutable_data_ptr())));
+  EXPECT_TRUE(read.equal(values(2)));
+  EXPECT_FALSE(storage->on_device());
+  EXPECT_FALSE(storage->pinned());
+}
+
 TEST_F(ManagedStorageTest, WhatWasCopiedAheadLeavesWithoutACopyUnlessItIsWritten) {
   const at::Tensor x = managed(1);
   const auto storage = of(x);

@@ -290,4 +290,26 @@ def tensors_without_elements_and_scalars():
     return job.result()
 
 
+@case
+def a_hook_that_steps_and_drops_the_gradient_before_it_is_managed():
+    weights = [nn.Parameter(torch.randn(64, 64).cuda() / 8) for _ in range(4)]
+    optimizers = {weight: torch.optim.AdamW([weight], lr=0.01) for weight in weights}
+
+    def step(weight):
+        optimizers[weight].step()
+        optimizers[weight].zero_grad()
+
+    for weight in weights:
+        weight.register_post_accumulate_grad_hook(step)
+    losses = []
+    for _ in range(3):
+        x = torch.ones(4, 64, device="cuda")
+        for weight in weights:
+            x = x @ weight
+        loss = x.square().mean()
+        loss.backward()
+        losses.append(loss.item())
+    return losses, weights
+
+
 main()

@@ -43,6 +43,29 @@ def model_state_larger_than_the_budget():
     return losses, norms, torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
 
 
+@case
+def a_run_that_is_resumed_from_a_checkpoint_in_host_memory():
+    file = io.BytesIO()
+    losses = []
+    for resumes in (False, True):
+        model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(16))).to("cuda")
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
+        if resumes:
+            file.seek(0)
+            loaded = torch.load(file, map_location="cpu")
+            model.load_state_dict(loaded["model"])
+            optimizer.load_state_dict(loaded["optimizer"])
+        for _ in range(2):
+            loss = model(torch.randn(4, WIDTH).cuda()).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+        if not resumes:
+            torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
+    return losses, model, optimizer
+
+
 main()
 print("reserved:", torch.cuda.max_memory_reserved(), file=sys.stderr)
 if managed_stats() is not None:
