@@ -55,6 +55,7 @@ void guard(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* 
   if (ManagedStorages::instance().chaotic()) ManagedStorages::instance().make_chaos();
   const GuardedOperator& known = GuardedOperator::of(op);
   if (known.takes_lists() && run_in_slices(known, op, keys, stack)) return;
+  if (known.detaches()) return run_below_guard(known, op, keys, stack);
   const std::size_t first = stack->size() - known.arguments();
   const RunningOperator running(op, *stack, first);
   PinnedStorages pinned;

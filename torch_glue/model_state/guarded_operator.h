@@ -41,6 +41,9 @@ class GuardedOperator {
   /// Whether it makes its first argument a view of another storage.
   [[nodiscard]] bool sets_storage() const { return sets_storage_; }
 
+  /// Whether it makes another tensor over its argument's storage, whose bytes it does not need.
+  [[nodiscard]] bool detaches() const { return detaches_; }
+
   /// Whether its result contains its arguments, and is no view of them: a sparse or nested tensor.
   [[nodiscard]] bool wraps() const { return wraps_; }
 
@@ -50,6 +53,7 @@ class GuardedOperator {
   bool takes_lists_;
   bool of_pytorch_;
   bool sets_storage_;
+  bool detaches_;
   bool wraps_;
 };
 
