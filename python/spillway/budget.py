@@ -307,8 +307,8 @@ def offload(
     optimizers = optimizers_of(model_or_region, optimizer)
     if optimizers and not _holds_model_state(region):
         raise ValueError(
-            "optimizer needs a budget of at least 32MiB, because smaller ones, and time_limit alone, limit only "
-            "activations. Give such a budget, or no optimizer."
+            "optimizer needs a budget of at least 32MiB, because smaller ones, and time_limit alone, limit "
+            "only activations. Give such a budget, or no optimizer."
         )
     if model_or_region is None:
         return region

@@ -161,7 +161,8 @@ TEST_F(ManagedStorageTest, APrefetchFillsMemoryThatACopyToTheHostStillReads) {
   const at::Tensor x = managed(1);
   const at::Tensor y = managed(2);
   offloaded(y);
-  EXPECT_TRUE(holds(y, values(2)));  // from here on no later fetch of it waits for copies to the host
+  EXPECT_TRUE(
+      holds(y, values(2)));  // from here on no later fetch of it waits for copies to the host
   const auto next = offloaded(y);
   const void* const block = x.storage().data();
   offloaded(x);
