@@ -3,13 +3,10 @@
 
 import copy
 import gc
-import itertools
 import pickle
-import random
 
 import spillway
 import torch
-from spillway._parts import split_by_bytes
 from torch import nn
 
 from cases import case
@@ -376,34 +373,3 @@ def two_halves_take_the_memory_of_one_slice():
             net.zero_grad()
         peak = torch.cuda.max_memory_allocated() - before
         assert peak <= whole // 2 + SCRATCH, (checkpoint, peak / whole)
-
-
-@case
-def layers_are_split_so_that_the_largest_part_is_small():
-    sizes = [5, 1, 1, 1, 5, 2]
-    made = [nn.Linear(size, 1, bias=False) for size in sizes]
-    parts = [[m.in_features for m in part] for part in split_by_bytes(made, 3)]
-    assert (
-        [size for part in parts for size in part] == sizes and len(parts) == 3 and max(map(sum, parts)) == 7
-    ), parts
-    assert [len(part) for part in split_by_bytes(made, 6)] == [1] * 6
-    assert len(split_by_bytes([nn.ReLU(), nn.ReLU()], 2)) == 2
-
-
-@case
-def no_other_split_has_a_smaller_largest_part():
-    seed = random.randrange(1 << 30)
-    print("seed", seed)
-    draw = random.Random(seed)
-    for _ in range(200):
-        sizes = [draw.choice((0, 1, 2, 3, 7, 20)) for _ in range(draw.randint(1, 8))]
-        made = [nn.Linear(size, 1, bias=False) if size else nn.ReLU() for size in sizes]
-        for count in range(1, len(sizes) + 1):
-            parts = split_by_bytes(made, count)
-            assert [m for part in parts for m in part] == made and all(parts) and len(parts) == count
-            largest = max(sum(p.nbytes for m in part for p in m.parameters()) for part in parts)
-            least = min(
-                max(sum(sizes[a:b]) for a, b in itertools.pairwise((0, *cuts, len(sizes))))
-                for cuts in itertools.combinations(range(1, len(sizes)), count - 1)
-            )
-            assert largest == 4 * least, (seed, sizes, count)
