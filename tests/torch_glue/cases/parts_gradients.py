@@ -123,10 +123,11 @@ def an_optimizer_may_step_as_gradients_come_up():
             optimizers[p].step()
             optimizers[p].zero_grad()
 
-        for p in model.parameters():
-            p.register_post_accumulate_grad_hook(step)
+        hooks = [p.register_post_accumulate_grad_hook(step) for p in model.parameters()]
         for seed in range(3):
             net(batch(seed)).square().sum().backward()
+        for hook in hooks:
+            hook.remove()
         return model.parameters()
 
     plain, model = layers().cuda(), layers()
