@@ -35,10 +35,15 @@ ModelClass class_named(const std::string& name) {
   throw py::value_error(name + ": is no class of model state");
 }
 
+/// Null if the tensor's storage is not managed.
+ManagedStorage* managed_of(const at::Tensor& tensor) {
+  return tensor.has_storage() ? ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl())
+                              : nullptr;
+}
+
 /// Makes the tensor's storage resident until the step ends: its address is about to be used.
 void keep_in_step(const at::Tensor& tensor) {
-  if (!tensor.has_storage()) return;
-  ManagedStorage* const managed = ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl());
+  ManagedStorage* const managed = managed_of(tensor);
   if (managed == nullptr) return;
   PinnedStorages pinned;
   pinned.add(tensor, /*writes=*/true);
@@ -59,9 +64,7 @@ void stays_in_process_group(const at::Tensor& tensor) {
 }
 
 void set_managed_name(const at::Tensor& tensor, const std::string& name) {
-  if (!tensor.has_storage()) return;
-  const ManagedStorage* const managed =
-      ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl());
+  const ManagedStorage* const managed = managed_of(tensor);
   if (managed != nullptr) ManagedStorages::instance().set_name(managed->id(), name);
 }
 
@@ -112,8 +115,7 @@ void report_fetches(std::uintptr_t function, const std::vector<int>& roles) {
 /// Likewise, with the gradients and states that belong to it, because the program asks for it.
 /// Returns whether it is managed.
 bool keep_on_device(const at::Tensor& tensor) {
-  if (!tensor.has_storage()) return false;
-  ManagedStorage* const managed = ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl());
+  ManagedStorage* const managed = managed_of(tensor);
   if (managed == nullptr) return false;
   managed->keep_owned();
   keep_resident(tensor, ResidentReason::kKept);
@@ -121,8 +123,7 @@ bool keep_on_device(const at::Tensor& tensor) {
 }
 
 bool manages(const at::Tensor& tensor) {
-  return tensor.has_storage() &&
-         ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl()) != nullptr;
+  return managed_of(tensor) != nullptr;
 }
 
 /// Begins to fetch those that are managed, on the current streams: other streams wait at their use.
@@ -136,10 +137,8 @@ void fetch_tensors(const std::vector<at::Tensor>& tensors) {
 std::uint64_t offload_tensors(const std::vector<at::Tensor>& tensors) {
   Bytes freed;
   for (const at::Tensor& tensor : tensors)
-    if (manages(tensor)) {
-      ManagedStorage& managed = *ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl());
-      freed += managed.shared_from_this()->offload();
-    }
+    if (ManagedStorage* const managed = managed_of(tensor))
+      freed += managed->shared_from_this()->offload();
   return freed.count();
 }
 

@@ -32,7 +32,8 @@ const char* describe_offloaded(std::uintptr_t at) {
       text.data(),
       text.size(),
       ", because it belongs to an offloaded tensor of the %s: %s (%s). Code that uses its "
-      "address without PyTorch's dispatcher needs spillway.keep_on_device, or Tensor.data_ptr()",
+      "address without PyTorch's dispatcher needs spillway.memory.keep_on_device, or "
+      "Tensor.data_ptr()",
       model_class_name(storage->model_class()),
       name.empty() ? "name unknown" : name.c_str(),
       readable(storage->size()).c_str());

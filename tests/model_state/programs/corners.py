@@ -6,7 +6,7 @@ import pickle
 
 import torch
 from cases import case, digest, main, managed_stats
-from jobs import STEPS, Job, inputs, net
+from jobs import STEPS, Job, inputs, net, step_as_gradients_come
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -294,13 +294,7 @@ def tensors_without_elements_and_scalars():
 def a_hook_that_steps_and_drops_the_gradient_before_it_is_managed():
     weights = [nn.Parameter(torch.randn(64, 64).cuda() / 8) for _ in range(4)]
     optimizers = {weight: torch.optim.AdamW([weight], lr=0.01) for weight in weights}
-
-    def step(weight):
-        optimizers[weight].step()
-        optimizers[weight].zero_grad()
-
-    for weight in weights:
-        weight.register_post_accumulate_grad_hook(step)
+    step_as_gradients_come(optimizers)
     losses = []
     for _ in range(3):
         x = torch.ones(4, 64, device="cuda")

@@ -7,7 +7,7 @@ import os
 
 import torch
 from cases import case, digest, main, managed_stats
-from jobs import STEPS, Job, inputs, net
+from jobs import STEPS, Job, inputs, net, step_as_gradients_come, train
 from torch import nn
 
 MANAGED = os.environ.get("OFFLOAD_MODELS") == "1"
@@ -231,19 +231,8 @@ def optimizers_step_inside_the_backward_pass():
     model = net().cuda()
     optimizers = {each: torch.optim.AdamW([each], lr=0.01) for each in model.parameters()}
     offload(model, optimizer=optimizers.values())
-
-    def step(parameter):
-        optimizers[parameter].step()
-        optimizers[parameter].zero_grad()
-
-    for each in model.parameters():
-        each.register_post_accumulate_grad_hook(step)
-    losses = []
-    for _ in range(STEPS):
-        loss = model(inputs(4, 24)).square().mean()
-        loss.backward()
-        losses.append(loss.item())
-    return losses, model, list(optimizers.values())
+    step_as_gradients_come(optimizers)
+    return train(model), model, list(optimizers.values())
 
 
 @case

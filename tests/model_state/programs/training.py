@@ -5,7 +5,7 @@ import contextlib
 
 import torch
 from cases import case, digest, main
-from jobs import STEPS, Job, inputs, net
+from jobs import STEPS, Job, inputs, net, step_as_gradients_come, train
 from torch import nn
 
 
@@ -91,19 +91,8 @@ def hooks():
 def optimizers_in_backward():
     model = net().cuda()
     optimizers = {each: torch.optim.AdamW([each], lr=0.01) for each in model.parameters()}
-
-    def step(parameter):
-        optimizers[parameter].step()
-        optimizers[parameter].zero_grad()
-
-    for each in model.parameters():
-        each.register_post_accumulate_grad_hook(step)
-    losses = []
-    for _ in range(STEPS):
-        loss = model(inputs(4, 24)).square().mean()
-        loss.backward()
-        losses.append(loss.item())
-    return losses, model, list(optimizers.values())
+    step_as_gradients_come(optimizers)
+    return train(model), model, list(optimizers.values())
 
 
 @case
