@@ -18,7 +18,7 @@ namespace spillway {
 /// Bytes of model state that may leave a device, by class: parameters, buffers, gradients,
 /// optimizer states.
 struct ModelStateBytes {
-  static constexpr std::size_t kClasses = 4;
+  static constexpr std::size_t kClasses = 5;
   std::array<Bytes, kClasses> resident{};
   std::array<Bytes, kClasses> offloaded{};
 };

@@ -19,7 +19,7 @@ namespace spillway {
 /// little-endian. A changed layout gets a new version.
 struct StatsPageLayout {
   static constexpr std::array<char, 8> kMagic = {'S', 'P', 'I', 'L', 'L', 'T', 'O', 'P'};
-  static constexpr std::uint32_t kVersion = 3;
+  static constexpr std::uint32_t kVersion = 4;
   static constexpr std::size_t kMaxDevices = 8;
   static constexpr std::size_t kMaxTags = 24;
 
@@ -67,7 +67,7 @@ struct StatsPageLayout {
 };
 
 static_assert(std::is_trivially_copyable_v<StatsPageLayout>);
-static_assert(sizeof(StatsPageLayout) == 96 + 8 * 144 + 24 * 96);
+static_assert(sizeof(StatsPageLayout) == 96 + 8 * 160 + 24 * 96);
 
 /// The page of this process.
 /// Threads: confined; the reader is another process.

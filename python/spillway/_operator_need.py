@@ -17,6 +17,7 @@ _CLASSES = {
     "buffers": "buffer",
     "gradients": "gradient",
     "optimizer_states": "optimizer state",
+    "autocast_casts": "autocast's cast of a parameter",
     "": "not model state",
 }
 
@@ -29,8 +30,8 @@ class OperatorTensor:
         shape: its sizes.
         dtype: such as ``"float32"``.
         bytes: of its storage, which has to be on the GPU as a whole.
-        kind: the class of model state ("parameters", "buffers", "gradients", "optimizer_states"); empty for
-            other tensors.
+        kind: the class of model state ("parameters", "buffers", "gradients", "optimizer_states",
+            "autocast_casts"); empty for other tensors.
         name: such as ``"layers.0.weight"`` or ``"gradient of layers.0.weight"``; empty if it is unknown.
     """
 

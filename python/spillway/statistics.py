@@ -72,7 +72,9 @@ class ModelClassStats(TypedDict):
 class ModelStateStats(TypedDict):
     """Model state that may leave the GPU, over all devices."""
 
-    classes: dict[Literal["parameters", "buffers", "gradients", "optimizer_states"], ModelClassStats]
+    classes: dict[
+        Literal["parameters", "buffers", "gradients", "optimizer_states", "autocast_casts"], ModelClassStats
+    ]
     copied_bytes: int
     fetched_bytes: int
     prefetched_bytes: int
@@ -241,8 +243,8 @@ def stats() -> Stats:
         ``use_allocator()``.
     ``model_state``
         what a budget may offload beside activations, of a job or of a given model: ``classes``
-        (``parameters``, ``buffers``, ``gradients``, ``optimizer_states``), each with ``storages``,
-        ``resident_bytes`` and ``offloaded_bytes`` now; since the beginning: ``copied_bytes`` (to the host),
+        (``parameters``, ``buffers``, ``gradients``, ``optimizer_states``, ``autocast_casts``), each with
+        ``storages``, ``resident_bytes`` and ``offloaded_bytes`` now; since the beginning: ``copied_bytes`` (to the host),
         ``fetched_bytes`` (copied back), of these ``prefetched_bytes`` (before their use), ``dropped_bytes``
         (offloaded without a copy, because the host copy was still right); ``resident_reasons``: ``storages``
         and ``bytes`` that stay on the GPU now, by reason (docs/model-state.md); ``whole_steps`` (dict): by

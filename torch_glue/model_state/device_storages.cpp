@@ -188,6 +188,7 @@ bool DeviceStorages::start_prefetch(const Next& next, c10::cuda::CUDAStream cons
 
 void DeviceStorages::is_loaded(OffloadQueue::Slot slot) {
   if (trains_ || is_loaded_[slot]) return;
+  if (storages_[slot]->model_class() == ModelClass::kCast) return;  // it soon ends
   is_loaded_[slot] = true;
   loaded_.push_back(slot);
 }

@@ -8,6 +8,7 @@
 #include "torch_glue/model_state/list_slices.h"
 #include "torch_glue/model_state/managed_storages.h"
 #include "torch_glue/model_state/running_operator.h"
+#include "torch_glue/saved_storage/skip.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -27,6 +28,18 @@ constexpr c10::DispatchKeySet kKeys({kKey, kKeyInPython});
 void run_unguarded(const c10::OperatorHandle& op, c10::DispatchKeySet below, c10::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard guard(kKeys);
   op.redispatchBoxed(below, stack);
+}
+
+/// The slot of its identity among what belongs to the parameter: the last one.
+constexpr int kSlotOfCast = -1;
+
+/// Manages what autocast keeps of all parameters until it ends.
+void manage_cast(const at::Tensor& source, const at::Tensor& cast) {
+  if (!source.has_storage() ||
+      ManagedStorage::of(*source.storage().unsafeGetStorageImpl()) == nullptr)
+    return;
+  if (autocast_keeps_cast(source, cast.scalar_type()))
+    ManagedStorages::instance().manage(cast, ModelClass::kCast, source, kSlotOfCast);
 }
 
 /// `_lazy_clone` shares memory until a write, which the storage's owner cannot follow.
@@ -63,7 +76,9 @@ void guard(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* 
     pinned.add((*stack)[first + i], known.writes(i));
   if (known.wraps()) pinned.keep(ResidentReason::kWrapped);
   pinned.copy_ahead();
+  const at::Tensor source = known.casts() ? (*stack)[first].toTensor() : at::Tensor();
   run_below_guard(known, op, keys, stack);
+  if (source.defined()) manage_cast(source, stack->back().toTensor());
   if (known.sets_storage()) guard_alias(stack->back().toTensor());
 }
 

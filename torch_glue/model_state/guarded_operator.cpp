@@ -93,6 +93,7 @@ GuardedOperator::GuardedOperator(const c10::FunctionSchema& schema)
       of_pytorch_(std::string_view(schema.name()).starts_with("aten::")),
       sets_storage_(schema.name() == "aten::set_"),
       detaches_(schema.name() == "aten::detach" || schema.name() == "aten::alias"),
+      casts_(schema.name() == "aten::_to_copy"),
       wraps_(is_wrapper_of(schema.name())) {
   for (const c10::Argument& argument : schema.arguments()) {
     if (!of_pytorch_ || may_have_tensors(argument.type())) tensors_.push_back(writes_.size());

@@ -44,6 +44,9 @@ class GuardedOperator {
   /// Whether it makes another tensor over its argument's storage, whose bytes it does not need.
   [[nodiscard]] bool detaches() const { return detaches_; }
 
+  /// Whether it casts its first argument.
+  [[nodiscard]] bool casts() const { return casts_; }
+
   /// Whether its result contains its arguments, and is no view of them: a sparse or nested tensor.
   [[nodiscard]] bool wraps() const { return wraps_; }
 
@@ -54,6 +57,7 @@ class GuardedOperator {
   bool of_pytorch_;
   bool sets_storage_;
   bool detaches_;
+  bool casts_;
   bool wraps_;
 };
 

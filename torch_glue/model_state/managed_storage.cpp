@@ -36,6 +36,8 @@ const char* model_class_name(ModelClass of) {
       return "gradients";
     case ModelClass::kOptimizerState:
       return "optimizer_states";
+    case ModelClass::kCast:
+      return "autocast_casts";
     case ModelClass::kCount:
       break;
   }

@@ -21,7 +21,14 @@
 namespace spillway {
 
 /// What a managed storage holds.
-enum class ModelClass : std::uint8_t { kParameter, kBuffer, kGradient, kOptimizerState, kCount };
+enum class ModelClass : std::uint8_t {
+  kParameter,
+  kBuffer,
+  kGradient,
+  kOptimizerState,
+  kCast,  // autocast's, of a parameter
+  kCount
+};
 const char* model_class_name(ModelClass of);
 
 /// Where the bytes of a managed storage are.
@@ -38,8 +45,8 @@ const char* model_class_name(ModelClass of);
 /// memory has the fence of the copy that reads it.
 enum class StorageResidency : std::uint8_t { kResident, kOffloading, kOffloaded, kFetching };
 
-/// A storage whose residency Spillway decides: of a parameter, a buffer, a gradient or an optimizer
-/// state. The storage object stays the same, and so does its size. While it is offloaded, its data
+/// A storage whose residency Spillway decides: of a parameter, a buffer, a gradient, an optimizer
+/// state, or a cast of a parameter that autocast keeps. The storage object stays the same, and so does its size. While it is offloaded, its data
 /// pointer is an address of its own at which nothing is mapped. Its device address changes from one
 /// fetch to the next.
 ///

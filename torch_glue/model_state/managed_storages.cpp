@@ -18,7 +18,8 @@
 namespace spillway {
 namespace {
 
-/// The gradient and the states of a parameter have the identities after its own.
+/// The gradient and the states of a parameter have the identities after its own, and autocast's
+/// cast of it the last one.
 constexpr AccessOrder::Id kSlots = 16;
 
 /// For driver::describe_addresses.
@@ -245,6 +246,7 @@ std::string ManagedStorages::name_of(AccessOrder::Id id) {
   if (found == names_.end()) return {};
   constexpr AccessOrder::Id kGradient = 1;
   if (slot == 0) return found->second;
+  if (slot == kSlots - 1) return "cast of " + found->second;
   return (slot == kGradient ? "gradient of " : "state of ") + found->second;
 }
 

@@ -112,8 +112,8 @@ class ManagedStorages {
   /// The name of a managed tensor, for reports, such as "layers.0.weight".
   void set_name(AccessOrder::Id id, std::string name);
 
-  /// That name, or "gradient of NAME" and "state of NAME" for what belongs to a parameter; empty if
-  /// it is unknown.
+  /// That name, or "gradient of NAME", "state of NAME" and "cast of NAME" for what belongs to a
+  /// parameter; empty if it is unknown.
   std::string name_of(AccessOrder::Id id);
 
   /// No host memory could be pinned for a storage that was to be offloaded.

@@ -34,6 +34,12 @@ bool inside_autocast() {
   return deeper > 1;
 }
 
+/// Whether autocast caches casts of parameters to this dtype now.
+bool is_cached(at::ScalarType dtype) {
+  return dtype == at::autocast::get_autocast_dtype(at::kCUDA) && inside_autocast() &&
+         at::autocast::is_autocast_cache_enabled();
+}
+
 /// A parameter in another dtype. Autocast's cache keeps it if autocast created it.
 bool is_cast_parameter(const at::Tensor& tensor) {
   const auto& node = tensor.grad_fn();
@@ -93,7 +99,9 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
     return SkipReason::kSubclass;
   }
   if (!tensor.is_cuda()) return SkipReason::kNotOnDevice;
-  if (impl->key_set().has(compat::kGuardKey)) return SkipReason::kParameter;
+  // Of model state, only what autocast's cache keeps can be recomputed.
+  if (impl->key_set().has(compat::kGuardKey) && !is_in_autocast_cache(tensor))
+    return SkipReason::kParameter;
   if (impl->layout() != at::kStrided || tensor.is_quantized() || tensor.is_nested()) {
     return SkipReason::kNotStrided;
   }
@@ -106,10 +114,13 @@ std::optional<SkipReason> why_not_movable(const at::Tensor& tensor, Bytes min_by
   return std::nullopt;
 }
 
+bool autocast_keeps_cast(const at::Tensor& source, at::ScalarType to) {
+  return is_parameter(source) && !source.is_view() && source.scalar_type() == at::kFloat &&
+         is_cached(to);
+}
+
 bool is_in_autocast_cache(const at::Tensor& tensor) {
-  // Autocast caches no other dtype.
-  if (tensor.scalar_type() != at::autocast::get_autocast_dtype(at::kCUDA)) return false;
-  if (!inside_autocast() || !at::autocast::is_autocast_cache_enabled()) return false;
+  if (!is_cached(tensor.scalar_type())) return false;
   const at::Tensor* const base = compat::view_base(tensor);
   return is_cast_parameter(tensor) || (base != nullptr && is_cast_parameter(*base));
 }

@@ -24,8 +24,11 @@ bool is_wrapper(const at::Tensor& tensor);
 /// Whether it is a parameter or a view of one.
 bool is_of_parameter(const at::Tensor& tensor);
 
-/// Whether it is a parameter cast by autocast, or a view of one. Autocast's cache keeps it until
-/// the outermost autocast ends.
+/// Whether autocast is casting `source`, and keeps the result until the outermost autocast ends. To
+/// be called within the cast.
+bool autocast_keeps_cast(const at::Tensor& source, at::ScalarType to);
+
+/// Whether it is a parameter cast by autocast, or a view of one, and autocast still keeps it.
 bool is_in_autocast_cache(const at::Tensor& tensor);
 
 /// Counts a tensor that is not offloaded, once per storage and step. Threads: safe.

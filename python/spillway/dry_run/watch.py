@@ -87,7 +87,7 @@ class _Watch:
 
         if glue.cache_info().currsize:
             # Buffers count as parameters.
-            roles = ("parameters", "parameters", "gradients", "optimizer_states")
+            roles = ("parameters", "parameters", "gradients", "optimizer_states", "activations")
             glue().report_fetches(*self.accounting.of_fetches(*roles))
 
     def moment(self) -> Moment:

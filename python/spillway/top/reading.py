@@ -18,13 +18,13 @@ from spillway.top import pages
 
 __all__ = ["DeviceReading", "Reading", "TagReading", "TopError", "find", "read"]
 
-MAGIC, VERSION = b"SPILLTOP", 3
+MAGIC, VERSION = b"SPILLTOP", 4
 _HEAD = struct.Struct("<8sII6QIIIIIIQ")
-_DEVICE = struct.Struct("<18Q")
+_DEVICE = struct.Struct("<20Q")
 _TAG = struct.Struct("<64s4Q")
 _MOST_DEVICES, _MOST_TAGS = 8, 24
 SIZE = _HEAD.size + _MOST_DEVICES * _DEVICE.size + _MOST_TAGS * _TAG.size
-_CLASSES = ("parameters", "buffers", "gradients", "optimizer_states")
+_CLASSES = ("parameters", "buffers", "gradients", "optimizer_states", "autocast_casts")
 _TRIES = 1000
 _RESTART = "Start the job again."
 _FIRST_LINE = 8 << 20  # bytes of a log that its first line may have: a command line may have 2 MiB
@@ -190,9 +190,9 @@ def _device(fields: tuple[int, ...]) -> DeviceReading:
     names = [
         each for each in DeviceReading.__dataclass_fields__ if each not in ("index", "resident", "on_host")
     ]
-    resident, on_host = (dict(zip(_CLASSES, each, strict=True)) for each in (fields[9:13], fields[13:17]))
+    resident, on_host = (dict(zip(_CLASSES, each, strict=True)) for each in (fields[9:14], fields[14:19]))
     plain = dict(zip(names, fields, strict=False))
-    return DeviceReading(**plain, index=fields[17], resident=resident, on_host=on_host)
+    return DeviceReading(**plain, index=fields[19], resident=resident, on_host=on_host)
 
 
 def _reading(path: Path, text: bytes) -> Reading:

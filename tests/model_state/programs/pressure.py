@@ -44,6 +44,23 @@ def model_state_larger_than_the_budget():
 
 
 @case
+def casts_that_autocast_keeps_until_it_ends():
+    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(32))).to("cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = model(torch.randn(4, WIDTH).cuda()).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+            losses += [model(torch.randn(4, WIDTH).cuda()).sum().item() for _ in range(2)]
+    return losses, model
+
+
+@case
 def a_run_that_is_resumed_from_a_checkpoint_in_host_memory():
     file = io.BytesIO()
     losses = []
