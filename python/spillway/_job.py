@@ -13,8 +13,6 @@ from spillway._text import printable
 from spillway.launch import EMULATOR, SHIM
 from spillway.settings import JOB, LaunchError, check_rules, tag_ratios
 
-_CHAOS_ONE_IN = 4
-
 
 def wanted() -> dict[str, str]:
     """The settings that are given, by option. Raises LaunchError for an invalid value."""
@@ -104,7 +102,9 @@ def _set_up(given: dict[str, str]) -> None:
 
         note_fused_steps()
     if "budget" in given and "keep_model_state" not in given and given.get("allocator") != "torch":
-        _manage_model_state(given["budget"])
+        from spillway import _managed
+
+        _managed.manage_everything(given["budget"])
     if "plans" in given:
         _keep_plans(given["plans"])
     if "report" in given:
@@ -113,14 +113,6 @@ def _set_up(given: dict[str, str]) -> None:
         recorder.start(
             given["report"], operators="operators" in given, kernels=int(given.get("kernels", "0"))
         )
-
-
-def _manage_model_state(budget: str) -> None:
-    from spillway import _managed
-
-    _managed.manage_everything(budget)
-    if seed := os.environ.get("SPILLWAY_EMULATE_CHAOS"):
-        glue().set_chaos(int(seed), _CHAOS_ONE_IN)
 
 
 def _keep_plans(path: str) -> None:

@@ -5,6 +5,7 @@ budget has no room for them: that of the whole program, or of the modules that w
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 _MIN_BYTES = 1024  # smaller storages stay on the GPU
+_CHAOS_ONE_IN = 4
 _GRADIENT = 1  # the slot of a parameter's gradient; its states follow
 _FIRST_STATE = 2
 
@@ -77,6 +79,8 @@ def _start() -> None:
     from spillway import _higher_order, _loading, _optimizer_slices, _storage_access
 
     glue().manage_model_state(_MIN_BYTES)
+    if seed := os.environ.get("SPILLWAY_EMULATE_CHAOS"):
+        glue().set_chaos(int(seed), _CHAOS_ONE_IN)
     _higher_order.pass_through()
     module.register_module_parameter_registration_hook(_parameter_registered)
     module.register_module_buffer_registration_hook(_buffer_registered)

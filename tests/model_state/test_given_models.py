@@ -5,7 +5,7 @@ import pytest
 from conftest import cases_of, check_clean, check_equal, run
 
 PROGRAM = "given_models.py"
-OPTIONS = ("--check", "--schedule=late")
+OPTIONS = ("--check", "--schedule=late", "--chaos=7")
 
 
 def runs():
