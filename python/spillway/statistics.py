@@ -244,11 +244,11 @@ def stats() -> Stats:
     ``model_state``
         what a budget may offload beside activations, of a job or of a given model: ``classes``
         (``parameters``, ``buffers``, ``gradients``, ``optimizer_states``, ``autocast_casts``), each with
-        ``storages``, ``resident_bytes`` and ``offloaded_bytes`` now; since the beginning: ``copied_bytes`` (to the host),
-        ``fetched_bytes`` (copied back), of these ``prefetched_bytes`` (before their use), ``dropped_bytes``
-        (offloaded without a copy, because the host copy was still right); ``resident_reasons``: ``storages``
-        and ``bytes`` that stay on the GPU now, by reason (docs/model-state.md); ``whole_steps`` (dict): by
-        class of optimizer, why steps did not run in slices.
+        ``storages``, ``resident_bytes`` and ``offloaded_bytes`` now; since the beginning: ``copied_bytes``
+        (to the host), ``fetched_bytes`` (copied back), of these ``prefetched_bytes`` (before their use),
+        ``dropped_bytes`` (offloaded without a copy, because the host copy was still right);
+        ``resident_reasons``: ``storages`` and ``bytes`` that stay on the GPU now, by reason
+        (docs/model-state.md); ``whole_steps`` (dict): by class of optimizer, why steps did not run in slices.
     ``tags``
         by tag ("" for regions without one): ``ratio`` (float), ``plan_mismatches`` (steps that deviated from
         their plan), and two steps, ``running`` and ``last``, each with ``step``, ``offloadable_bytes`` (saved
