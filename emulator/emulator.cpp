@@ -233,6 +233,14 @@ void spillway_emulator_pause_threads(int pause) {
   emu::pause_this_thread(pause != 0);
 }
 
+void spillway_emulator_thread_releases(const void* object) {
+  emu::release_at(object);
+}
+
+void spillway_emulator_thread_acquires(const void* object) {
+  emu::acquire_at(object);
+}
+
 void spillway_emulator_fail(int error) {
   emu::Machine* machine = emu::machine_if_ready();
   CUresult none = CUDA_SUCCESS;

@@ -3,6 +3,7 @@
 
 #include "allocator/base/env.h"
 #include "allocator/driver/handles.h"
+#include "allocator/driver/progress.h"
 
 #include <dlfcn.h>
 
@@ -40,6 +41,7 @@ Result<const Api*> load_once() {
   SPILLWAY_ASSIGN_OR_RETURN(Api table, load(emulate ? emulated_lookup : real_lookup));
   const auto* api = new Api(table);  // never freed: used until the process ends
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*api, Init, 0));  // NOLINT(*NewDeleteLeaks): see above
+  progress::is_checked = tags_are_reported();
   return api;
 }
 
@@ -97,6 +99,12 @@ void describe_addresses(const char* (*describe)(std::uintptr_t at)) {
   const auto set =
       reinterpret_cast<Set>(dlsym(RTLD_DEFAULT, "spillway_emulator_describe_addresses"));
   if (emulated() && set != nullptr) set(describe);
+}
+
+void progress::tell(const char* function, const void* object) {
+  using Tell = void (*)(const void*);
+  const auto known = reinterpret_cast<Tell>(dlsym(RTLD_DEFAULT, function));
+  if (known != nullptr) known(object);
 }
 
 bool tags_are_reported() {

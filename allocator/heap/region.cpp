@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/heap/region.h"
 
+#include "allocator/driver/progress.h"
 #include "allocator/heap/deferred_waits.h"
 #include "allocator/heap/region_hits.h"
 
@@ -240,6 +241,7 @@ Status Region::wait_for_stream_sync() {
 
 bool Region::forget_passed(Block* block) {
   if (!block->ties->fences.drop_passed()) return false;
+  driver::progress::share(this);
   block->ties.reset();
   pending_ -= block->size;
   return true;

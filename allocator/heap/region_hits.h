@@ -3,6 +3,7 @@
 // its two callers.
 #pragma once
 
+#include "allocator/driver/progress.h"
 #include "allocator/heap/region.h"
 
 namespace spillway {
@@ -30,6 +31,7 @@ inline Block* Region::best_of(Block* list, Bytes size, int most_looked) {
 }
 
 inline Block* Region::take_settled(Block* block, Bytes size, Bytes requested, TagId tag) {
+  driver::progress::rely_on(this);
   Block* const front = cut_front(block, size);
   hand_out(front, requested, tag);
   return front;

@@ -3,8 +3,10 @@
 #include "tests/heap/heap_fixture.h"
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 namespace spillway {
@@ -168,6 +170,29 @@ TEST_F(HeapOrderTest, TheRestOfAReusedBlockIsOrderedByTheSameWait) {
   EXPECT_EQ(table_.StreamSynchronize(side_.handle()), CUDA_SUCCESS);
 
   EXPECT_EQ(out_->first(), 11);
+  EXPECT_EQ(reports(), 0U);
+}
+
+TEST_F(HeapOrderTest, AThreadRelyingOnAFenceThatAnotherOneSawPassIsOrdered) {
+  read_on_side();
+  heap_->add_fence(block_, timeline(table_).mark().value());
+  free(block_);
+  std::atomic<bool> seen{false};
+  std::thread relies([&] {
+    while (!seen)
+      std::this_thread::yield();
+    EXPECT_EQ(allocate(Bytes{kSize}), block_);
+    write(*new_);
+  });
+  std::thread sees([&] {
+    EXPECT_EQ(table_.StreamSynchronize(side_.handle()), CUDA_SUCCESS);
+    free(allocate(Bytes{kSize}));
+    seen = true;
+  });
+  relies.join();
+  sees.join();
+
+  EXPECT_EQ(heap_->stats().fence_waits, 0U);
   EXPECT_EQ(reports(), 0U);
 }
 
