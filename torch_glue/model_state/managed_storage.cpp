@@ -13,6 +13,7 @@
 
 #include <c10/cuda/CUDAGraphsC10Utils.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <mutex>
@@ -181,16 +182,19 @@ bool ManagedStorage::prefetch(c10::cuda::CUDAStream consumer) {
   const DeferredWaits waits;
   try {
     Block block(size_, consumer);
+    auto unfilled = c10::make_scope_exit([&] {
+      for (const driver::Fence fence : waits.fences())
+        place_.device.heap().add_fence(driver::DevicePtr(block.at()), fence);
+    });
     const LightLock lock(mutex_);
     const bool wanted = !on_device_ && has_host_ && ManagedStorage::of(*alive) == this;
     const driver::Stream in = place_.device.copies().in_stream(CopyPriority::kPrefetch);
     if (wanted && waits.fences().wait(in).ok()) {
       fetch_into(block, *alive, consumer, CopyPriority::kPrefetch);
+      unfilled.release();
       ManagedStorages::instance().count_prefetch(size_);
       return true;
     }
-    for (const driver::Fence fence : waits.fences())
-      place_.device.heap().add_fence(driver::DevicePtr(block.at()), fence);
   } catch (const c10::Error& error) {
     static_cast<void>(error);  // it was only a prefetch
   }
