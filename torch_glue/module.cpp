@@ -84,7 +84,7 @@ std::uint64_t memory_limit(int device, bool soft) {
   return device_at(device).limit(soft ? Limit::kSoft : Limit::kAbsolute).count();
 }
 
-/// The arguments of with_breakdown(), which returns those of a BudgetError.
+/// What error_of() makes a BudgetError of.
 py::tuple as_tuple(const spillway::BudgetMiss& missed) {
   return py::make_tuple(static_cast<int>(missed.device),
                         missed.budget.count(),
@@ -110,8 +110,8 @@ void report_budget_miss() {
     python.attr("warn")(as_tuple(*missed), missed->adapts);
     return;
   }
-  throw spillway::CarriedError(python.attr("BudgetError"),
-                               python.attr("with_breakdown")(*as_tuple(*missed)));
+  const py::object error = python.attr("error_of")(as_tuple(*missed));
+  throw spillway::CarriedError(python.attr("BudgetError"), error.attr("args"));
 }
 
 /// The name of a parameter or buffer of an existing module.
@@ -190,7 +190,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
       py::arg("device"),
       py::arg("bytes"));
   module.def("budget_missed", [] { return spillway::Runtime::instance().step().budget_missed(); });
-  // Returns the missed budget once, if it is that of `entered`: the arguments of with_breakdown(),
+  // Returns the missed budget once, if it is that of `entered`: what error_of() is given,
   // and three flags. They are: it is only a warning; the step was the first with an optimizer step;
   // the next step of its shape may meet the budget.
   module.def(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sys
 import warnings
@@ -21,15 +22,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BudgetError",
+    "error_of",
     "level_of_program",
     "optimizers_to_step",
     "raise_if_missed",
     "say_lower_bound",
     "warn",
-    "with_breakdown",
 ]
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class BudgetError(RuntimeError):
     """A step exceeded its budget although everything that can leave the GPU had left, or because no more host
     memory could be pinned for it.
@@ -43,8 +45,6 @@ class BudgetError(RuntimeError):
         smallest: a budget that this step would have fit, in bytes: from 32 MiB on what Spillway's allocator
             reserves, otherwise what is allocated. It includes the states that an optimizer made in the step,
             but not gradients that are kept for the next one.
-        operator: in a job with a budget, the allocation that needed the most, with its operator and that
-            operator's tensors; else None. ``smallest`` has room for it.
         lower_bound: whether later steps may need more than `smallest`: this step was not followed to the end
             of its optimizer's step, nor was one that began with as many bytes allocated.
         begin: bytes that were allocated when the step saved its first tensor: parameters, gradients and
@@ -55,46 +55,28 @@ class BudgetError(RuntimeError):
         capacity: the GPU's memory in bytes, or 0 if it is unknown.
         host_memory_short: whether activations or model state stayed on the GPU because no host memory could
             be pinned for them.
+        operator: in a job with a budget, the allocation that needed the most, with its operator and that
+            operator's tensors; else None. ``smallest`` has room for it.
+        kept: bytes of model state that ``spillway.memory.keep_on_device`` kept on the GPUs.
+        keeps_model_state: whether model state did not leave the GPU because of ``--keep-model-state``.
     """
 
-    def __init__(
-        self,
-        device: int,
-        budget: int,
-        smallest: int,
-        lower_bound: bool = False,
-        begin: int = 0,
-        step: int = 0,
-        shape: str = "",
-        breakdown: MemoryBreakdown | None = None,
-        capacity: int = 0,
-        host_memory_short: bool = False,
-        operator: OperatorNeed | None = None,
-    ) -> None:
-        super().__init__(
-            device,
-            budget,
-            smallest,
-            lower_bound,
-            begin,
-            step,
-            shape,
-            breakdown,
-            capacity,
-            host_memory_short,
-            operator,
-        )
-        self.device = device
-        self.budget = budget
-        self.smallest = smallest
-        self.lower_bound = lower_bound
-        self.begin = begin
-        self.step = step
-        self.shape = shape
-        self.breakdown = breakdown
-        self.capacity = capacity
-        self.host_memory_short = host_memory_short
-        self.operator = operator
+    device: int
+    budget: int
+    smallest: int
+    lower_bound: bool = False
+    begin: int = 0
+    step: int = 0
+    shape: str = ""
+    breakdown: MemoryBreakdown | None = None
+    capacity: int = 0
+    host_memory_short: bool = False
+    operator: OperatorNeed | None = None
+    kept: int = 0
+    keeps_model_state: bool = False
+
+    def __post_init__(self) -> None:
+        self.args = tuple(getattr(self, each.name) for each in dataclasses.fields(self))  # for copies
 
     def __str__(self) -> str:
         exceed = '--over-budget warn (over_budget="warn") to exceed the budget'
@@ -128,6 +110,9 @@ class BudgetError(RuntimeError):
     def _advice(self, *others: str) -> str:
         """The alternatives, as an imperative; ``others`` come last."""
         ways = ["a larger limit of pinned host memory"] * self.host_memory_short
+        ways += ["no --keep-model-state, so that model state leaves too"] * self.keeps_model_state
+        if self.kept:
+            ways.append(f"less of spillway.memory.keep_on_device, which keeps {size(self.kept)}")
         ways += ["a smaller batch", "a shorter sequence"]
         if not self.capacity or self.smallest <= self.capacity:
             budget = setting_of(self.smallest)
@@ -164,52 +149,45 @@ class BudgetError(RuntimeError):
         return f"{need} ({self.breakdown}{begin})"
 
 
-def with_breakdown(
-    device: int,
-    budget: int,
-    smallest: int,
-    lower_bound: bool,
-    begin: int,
-    step: int,
-    shape: str,
-    activations: int,
-    host_memory_short: bool,
-) -> tuple[Any, ...]:
-    """The arguments of a BudgetError, with the classes of memory as they are now."""
+def error_of(missed: tuple[Any, ...]) -> BudgetError:
+    """With the classes of memory as they are now. ``missed``: the first value of take_budget_miss()."""
     import torch
     from torch.optim import Optimizer
 
+    device, budget, smallest, lower_bound, begin, step, shape, activations, host_memory_short = missed
     need = largest_need(device) if glue().job_budget(device) else None
     state = state_by_class(living(Optimizer)).get(device)
+    reasons = glue().stats()["model_state"]["resident_reasons"]
     if need is not None:
         smallest = max(smallest, need.budget)
-        host_memory_short |= "no_host_memory" in glue().stats()["model_state"]["resident_reasons"]
+        host_memory_short |= "no_host_memory" in reasons
         # At that time; since then some of it has left, or was fetched.
         of = need.resident
         state = ModelState(of["parameters"] + of["buffers"], of["gradients"], of["optimizer_states"])
-    breakdown = MemoryBreakdown.of(smallest, state, activations)
-    capacity = torch.cuda.get_device_properties(device).total_memory
-    return (
-        device,
-        budget,
-        smallest,
-        lower_bound,
-        begin,
-        step,
-        shape,
-        breakdown,
-        capacity,
-        host_memory_short,
-        need,
-    )
+    known = {
+        "device": device,
+        "budget": budget,
+        "smallest": smallest,
+        "lower_bound": lower_bound,
+        "begin": begin,
+        "step": step,
+        "shape": shape,
+        "breakdown": MemoryBreakdown.of(smallest, state, activations),
+        "capacity": torch.cuda.get_device_properties(device).total_memory,
+        "host_memory_short": host_memory_short,
+        "operator": need,
+        "kept": reasons.get("kept_on_device", {"bytes": 0})["bytes"],
+        "keeps_model_state": state is not None and os.environ.get("SPILLWAY_KEEP_MODEL_STATE") == "1",
+    }
+    return BudgetError(**known)
 
 
 def warn(missed: tuple[Any, ...], adapts: bool) -> None:
     """Warns of a step that exceeded its budget.
 
-    ``missed``: the arguments of with_breakdown(). ``adapts``: later steps of its shape may meet the budget.
+    ``missed``: as for error_of(). ``adapts``: later steps of its shape may meet the budget.
     """
-    error = BudgetError(*with_breakdown(*missed))
+    error = error_of(missed)
     text = error.excess() if adapts else error.warning()
     warnings.warn(text, RuntimeWarning, stacklevel=level_of_program())
 
@@ -246,7 +224,7 @@ def raise_if_missed(entered: Any = None, optimized: bool = False) -> None:
     # The next step has the optimizer's states, and names a budget for all steps.
     if only_warns or (optimized and is_first):
         return warn(missed, adapts)
-    raise BudgetError(*with_breakdown(*missed))
+    raise error_of(missed)
 
 
 def optimizers_to_step() -> int:

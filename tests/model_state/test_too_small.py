@@ -15,8 +15,8 @@ PARAMETERS = [f"{layer}.{each}" for layer in range(3) for each in ("weight", "bi
 
 
 @cache
-def trained(budget, *arguments):
-    command = [sys.executable, "-m", "spillway", "dry-run", "h200", f"--budget={budget}", "--"]
+def trained(budget, *arguments, options=()):
+    command = [sys.executable, "-m", "spillway", "dry-run", "h200", f"--budget={budget}", *options, "--"]
     done = subprocess.run(
         [*command, sys.executable, str(PROGRAMS / "too_small.py"), *arguments],
         capture_output=True,
@@ -66,6 +66,18 @@ def test_a_job_runs_with_the_smallest_budget_that_the_error_names(budget, optimi
     assert again["steps"] == 4
     assert again["over_budget"] == 0
     assert again["reserved"] <= error["smallest"]
+
+
+def test_the_error_says_what_the_program_keeps_on_the_gpu():
+    kept = trained(SMALL, "kept")["error"]
+    assert kept["kept"] >= 3 * WEIGHT
+    assert "keep_on_device" in kept["text"]
+    assert "--keep-model-state" not in kept["text"]
+
+    all_kept = trained(SMALL, options=("--keep-model-state",))["error"]
+    assert all_kept["keeps_model_state"]
+    assert "--keep-model-state" in all_kept["text"]
+    assert "keep_on_device" not in all_kept["text"]
 
 
 def test_the_page_of_a_dry_run_names_what_exceeded_the_budget_without_a_step():

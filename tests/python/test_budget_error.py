@@ -57,6 +57,13 @@ def test_without_host_memory_the_error_does_not_claim_that_all_was_offloaded() -
     assert "offloaded or recomputed" not in said
 
 
+def test_what_the_program_keeps_on_the_gpu_is_named() -> None:
+    assert "keep_on_device, which keeps 2.0 GiB" in str(error(kept=2 * GIB))
+    assert "Use no --keep-model-state, so that model state leaves too, a smaller" in str(
+        error(keeps_model_state=True)
+    )
+
+
 def test_a_lower_bound_is_called_one() -> None:
     said = str(error(lower_bound=True))
     assert "needs at least 60.5 GiB (" in said

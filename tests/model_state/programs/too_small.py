@@ -13,7 +13,9 @@ WIDTH, STEPS = 4096, 4  # 64 MiB a weight
 
 warnings.simplefilter("ignore", RuntimeWarning)  # the first step only warns
 model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(3))).to("cuda")
-optimizer = torch.optim.AdamW(model.parameters(), foreach=len(sys.argv) < 2)
+if "kept" in sys.argv:
+    spillway.memory.keep_on_device(model)
+optimizer = torch.optim.AdamW(model.parameters(), foreach="for-loop" not in sys.argv)
 found = {"steps": 0, "error": None}
 try:
     for _ in range(STEPS):
@@ -25,12 +27,14 @@ except spillway.BudgetError as error:
     found["error"] = {
         "text": str(error),
         "smallest": error.smallest,
+        "kept": error.kept,
+        "keeps_model_state": error.keeps_model_state,
         "breakdown": error.breakdown.total,
         "parameters": error.breakdown.parameters,
         "states": error.breakdown.optimizer_states,
-        "operator": error.operator.operator,
-        "needed": error.operator.needed,
-        "allocated": error.operator.allocated,
+        "operator": error.operator and error.operator.operator,
+        "needed": error.operator and error.operator.needed,
+        "allocated": error.operator and error.operator.allocated,
         "tensors": [
             {
                 "name": each.name,
@@ -39,7 +43,7 @@ except spillway.BudgetError as error:
                 "dtype": each.dtype,
                 "bytes": each.bytes,
             }
-            for each in error.operator.tensors
+            for each in (error.operator.tensors if error.operator else ())
         ],
     }
 found["over_budget"] = spillway.stats()["devices"][0]["heap"]["over_budget"]
