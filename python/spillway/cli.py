@@ -26,6 +26,7 @@ _GROUPS = {
     "Without a GPU": {
         "emulate": "Run a command on the emulated GPU.",
         "dry-run": "Predict a command's peak memory and step time at full size.",
+        "fit": "Search for the fastest way to run a command on a GPU, by dry runs.",
     },
     "Inspect": {
         "report": "Show what a job did: an HTML page, a trace, a summary.",

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training job of layers that are one product each, without any use of Spillway. Prints its own peak."""
+"""A training job of layers that are one product each, without any use of Spillway. Prints its own peak. An
+argument is the number of layers."""
 
 import os
 import resource
@@ -26,12 +27,12 @@ class Layer(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, layers: int) -> None:
         super().__init__()
         if os.environ.get("JOB_UNROLLED"):
             self.first, self.second = Layer(), Layer()
         else:
-            self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
+            self.layers = nn.ModuleList(Layer() for _ in range(layers))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.children() if os.environ.get("JOB_UNROLLED") else self.layers:
@@ -41,7 +42,7 @@ class Model(nn.Module):
 
 def main() -> None:
     with torch.device("cuda"):
-        model = Model().bfloat16()
+        model = Model(int(sys.argv[1]) if len(sys.argv) > 1 else LAYERS).bfloat16()
         x = torch.randn(ROWS, WIDTH, dtype=torch.bfloat16)
     if os.environ.get("JOB_COMPILED"):
         model = torch.compile(model)

@@ -37,7 +37,7 @@ def _samples(value: str) -> float:
     return number
 
 
-def _steps(value: str) -> int:
+def steps_of(value: str) -> int:
     if not re.fullmatch("[0-9]{1,9}", value) or int(value) < 1:
         raise click.ClickException(f"--steps={value}: expected an integer above 0, such as 3")
     return int(value)
@@ -59,7 +59,7 @@ class _Command(emulated_job.Command):
 @click.command("dry-run", cls=_Command, help=_HELP, epilog=_EXAMPLES)
 @emulated_job.profile
 @_option("--samples-per-step", type=_samples, metavar="N", help="Sequences or tokens in a step, for a rate.")
-@_option("--steps", type=_steps, metavar="N", help="End after N steps of the first optimizer.")
+@_option("--steps", type=steps_of, metavar="N", help="End after N steps of the first optimizer.")
 @_option("--compare", metavar="A,B,…", help="Compare plain,checkpoint,recompute,ratio=,budget=.")
 @_option("--json", "output", metavar="FILE", help="Write the figures to FILE, too; - for stdout.")
 @options.emulated_gpu(*options.DRY_RUN)

@@ -22,8 +22,8 @@ class Command(help.Command):
 
     groups_of_run = options.OF_JOBS
 
-    def __init__(self, *arguments: Any, **values: Any) -> None:
-        super().__init__(*arguments, usage="[PROFILE] [options] -- COMMAND...", **values)
+    def __init__(self, *arguments: Any, profiles: str = "[PROFILE]", **values: Any) -> None:
+        super().__init__(*arguments, usage=f"{profiles} [options] -- COMMAND...", **values)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = args[: args.index("--")] if "--" in args else args
@@ -46,11 +46,11 @@ def _checked(ctx: click.Context, _: click.Parameter, words: tuple[str, ...]) -> 
     return words[0]
 
 
-def _complete(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+def complete(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     complete = options.complete_file if ctx.meta.get(_IN_COMMAND) else options.complete_profile
     return complete(ctx, parameter, begun)
 
 
 def profile(command: _Command) -> _Command:
     """Adds `profile`: a profile's name or file, or None. Parsing raises LaunchError for an unusable one."""
-    return click.argument("profile", nargs=-1, callback=_checked, shell_complete=_complete)(command)
+    return click.argument("profile", nargs=-1, callback=_checked, shell_complete=complete)(command)

@@ -22,6 +22,7 @@ from spillway.commands.interpreters import is_python, torch_without_cuda
 from spillway.doctor import gpu
 from spillway.dry_run.alternatives import parse
 from spillway.dry_run.question import Question
+from spillway.dry_run.search import Search
 from spillway.settings import PROFILE
 
 BAD_USAGE = 2
@@ -30,7 +31,10 @@ NOT_FOUND = 127
 
 
 def start(
-    context: click.Context, command: Sequence[str], env: dict[str, str], question: Question | None = None
+    context: click.Context,
+    command: Sequence[str],
+    env: Mapping[str, str],
+    question: Question | Search | None = None,
 ) -> None:
     """Replaces this process by the command; or, with --check or in a dry run, runs the command and exits with
     its status. The environment may ask for a dry run without a `question`.
@@ -95,7 +99,9 @@ def _try_folder(folder: Path) -> None:
         ) from None
 
 
-def _status_of(caller: str, command: Sequence[str], env: dict[str, str], question: Question | None) -> int:
+def _status_of(
+    caller: str, command: Sequence[str], env: Mapping[str, str], question: Question | Search | None
+) -> int:
     """Replaces this process by the command. Returns the exit status if that fails, with --check, and in a dry
     run (`question`)."""
 
@@ -126,11 +132,15 @@ def _status_of(caller: str, command: Sequence[str], env: dict[str, str], questio
         )
 
 
-def _answer(program: str, command: Sequence[str], env: Mapping[str, str], question: Question) -> int:
+def _answer(program: str, command: Sequence[str], env: Mapping[str, str], question: Question | Search) -> int:
     """Prints the page or the table to stderr. Returns the exit status."""
     from spillway.dry_run.comparison import compare
     from spillway.dry_run.run import run_dry
 
+    if isinstance(question, Search):
+        from spillway.dry_run.fit import fit
+
+        return fit(program, command, question)
     if question.alternatives:
         return compare(program, command, env, question)
     return run_dry(program, command, env, question)

@@ -23,31 +23,31 @@ class Alternative:
     checkpoint: bool = False  # each layer of the model (layers.py)
 
 
-def parse(text: str, env: Mapping[str, str]) -> list[Alternative]:
-    """The alternatives of "plain,checkpoint,ratio=0.5" for a program with this environment. Raises
-    LaunchError."""
+def parse(text: str, env: Mapping[str, str], option: str = "--compare") -> list[Alternative]:
+    """The alternatives of "plain,checkpoint,ratio=0.5", given by that option, for a program with this
+    environment. Raises LaunchError."""
     for setting in _CONFLICTING:
         if env.get(setting.variable):
             given = f"{setting.flag} ({setting.variable}={env[setting.variable]})"
             instead = f", or compare {setting.option}=VALUE" if setting.option in _MOVING else ""
-            raise LaunchError(f"--compare={text}: cannot be combined with {given}. Leave one out{instead}.")
-    found = [_alternative(item) for item in text.split(",")]
+            raise LaunchError(f"{option}={text}: cannot be combined with {given}. Leave one out{instead}.")
+    found = [_alternative(item, option) for item in text.split(",")]
     names = [each.name for each in found]
     for name in names:
         if names.count(name) > 1:
-            raise LaunchError(f"--compare={text}: names {name} twice. Remove one.")
+            raise LaunchError(f"{option}={text}: names {name} twice. Remove one.")
     return found
 
 
-def _alternative(item: str) -> Alternative:
+def _alternative(item: str, option: str) -> Alternative:
     name, equals, value = item.partition("=")
     if not equals and name in _PLAIN:
         changes = {"SPILLWAY_RECOMPUTE": "1"} if name == "recompute" else {}
         return Alternative(item, changes, checkpoint=name == "checkpoint")
     if not equals or name not in _MOVING:
         raise LaunchError(
-            f"--compare={item}: expected plain, checkpoint, recompute, ratio=SHARE or budget=SIZE, "
+            f"{option}={item}: expected plain, checkpoint, recompute, ratio=SHARE or budget=SIZE, "
             "separated by commas"
         )
     setting = _MOVING[name]
-    return Alternative(item, {setting.variable: setting.check(f"--compare={name}", value)})
+    return Alternative(item, {setting.variable: setting.check(f"{option}={name}", value)})

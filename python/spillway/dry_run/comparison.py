@@ -21,12 +21,12 @@ from spillway.dry_run.question import Question
 from spillway.dry_run.run import answer_of, console, write_document
 from spillway.report.sizes import size
 
-__all__ = ["compare"]
+__all__ = ["INTERRUPTED", "UNANSWERED", "compare", "run_silently", "why_not"]
 
 UNANSWERED = 1
 _MEMORY = "SPILLWAY_EMULATE_MEMORY"
 _TIMES_MORE = 16  # memory, to learn how much one needs that does not fit
-_INTERRUPTED = (-signal.SIGINT, -signal.SIGTERM, -signal.SIGHUP, 128 + signal.SIGINT)
+INTERRUPTED = (-signal.SIGINT, -signal.SIGTERM, -signal.SIGHUP, 128 + signal.SIGINT)
 
 
 def compare(
@@ -45,15 +45,15 @@ def compare(
             answer = answer_of(program, command, env, alternative, question)
         else:
             with shown.status(f"{alternative.name} ({number} of {len(question.alternatives)})"):
-                answer = _silently(program, command, env, alternative, question)
+                answer = run_silently(program, command, env, alternative, question)
         if answer is None:
             return NOT_EXECUTABLE
-        if answer.status in _INTERRUPTED:
+        if answer.status in INTERRUPTED:
             return end_alike(answer.status)
         if answer.fits is False:
             more = _TIMES_MORE * max(device["capacity_bytes"] for device in answer.devices)
             with shown.status(f"{alternative.name}, with enough memory"):
-                wide = _silently(program, command, {**env, _MEMORY: f"{more}B"}, alternative, question)
+                wide = run_silently(program, command, {**env, _MEMORY: f"{more}B"}, alternative, question)
             if wide is not None and wide.fits:
                 answer = dataclasses.replace(answer, with_more_memory=wide)
             elif wide is not None:
@@ -61,16 +61,17 @@ def compare(
         answers.append(answer)
     _show(answers, question, shown)
     wrong = write_document(answers, question)
-    return UNANSWERED if wrong or any(_why_not(answer) for answer in answers) else 0
+    return UNANSWERED if wrong or any(why_not(answer) for answer in answers) else 0
 
 
-def _silently(
+def run_silently(
     program: str,
     command: Sequence[str],
     env: Mapping[str, str],
     alternative: Alternative,
     question: Question,
 ) -> Answer | None:
+    """As answer_of(), without input and output. Of a run that fails, the answer has the last line."""
     with tempfile.TemporaryFile() as errors:
         nowhere = subprocess.DEVNULL
         answer = answer_of(
@@ -91,7 +92,7 @@ def _failure(answer: Answer) -> str:
     return f"failed with status {answer.status}" + (f": {answer.error}" if answer.error else "")
 
 
-def _why_not(answer: Answer) -> str:
+def why_not(answer: Answer) -> str:
     """Why an alternative has no prediction; empty if it has one."""
     if answer.status != 0 and answer.fits is not False:
         return _failure(answer)
@@ -117,11 +118,11 @@ def _show(answers: Sequence[Answer], question: Question, shown: Console) -> None
         table.add_column(column, justify="right")
     first = answers[0].steps_from.step_ms
     for answer in answers:
-        if not _why_not(answer):
+        if not why_not(answer):
             table.add_row(*map(Text, _row(answer, first, question.samples)))
     shown.print(table)
     for answer in answers:
-        why = _why_not(answer)
+        why = why_not(answer)
         if not why and answer.fits is False and answer.with_more_memory is None:
             why = answer.error
         if not why and (process := answer.steps_from.unsettled) is not None:
