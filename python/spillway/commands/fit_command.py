@@ -30,7 +30,7 @@ _EXAMPLES = examples(
     )
 )
 _WAYS = "plain,recompute,budget=auto"
-_STEPS = 10  # a budget's first steps differ
+_STEPS = 20  # a budget's first steps differ
 _MOST = 1000  # dry runs
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _option = functools.partial(click.option, cls=Option, group="Search")
