@@ -85,6 +85,8 @@ def _start() -> None:
     module.register_module_parameter_registration_hook(_parameter_registered)
     module.register_module_buffer_registration_hook(_buffer_registered)
     _manage_what_modules_move(module.Module)
+    _manage_copies(module.Module)
+    _manage_what_optimizers_get()
     _optimizer_slices.start(_stepped)
     _loading.start_states(_manage_loaded_state)
     _storage_access.start(_manage_alias)
@@ -319,6 +321,51 @@ def _manage_what_modules_move(module: Any) -> None:
         return moved
 
     module._apply = apply
+
+
+def _manage_copies(module: Any) -> None:
+    """Copies and unpickled modules get their tensors all at once, without registration."""
+    original = module.__setstate__
+
+    @functools.wraps(original)
+    def __setstate__(self: Any, state: Any) -> None:
+        original(self, state)
+        if _is_managed(self):
+            _manage_module(self)
+
+    module.__setstate__ = __setstate__
+
+
+def _manage_what_optimizers_get() -> None:
+    """Libraries also put parameters into a module's dictionary. An optimizer gets those that are trained; the
+    others are searched for at the first optimizer, and where it gets one that is not known."""
+    from torch.optim import Optimizer
+
+    original = Optimizer.add_param_group
+    searched: list[bool] = []
+
+    @functools.wraps(original)
+    def add_param_group(self: Any, param_group: dict[str, Any]) -> None:
+        original(self, param_group)
+        given = [each for each in self.param_groups[-1]["params"] if each.is_cuda and _is_given(each)]
+        new = [each for each in given if not glue().manages(each) and each.nbytes >= _MIN_BYTES]
+        for parameter in given:
+            manage_parameter(parameter)
+        if _manages_everything and (new or not searched):
+            searched.append(True)
+            _manage_living_modules()
+
+    Optimizer.add_param_group = add_param_group  # type: ignore[method-assign]
+
+
+def _manage_living_modules() -> None:
+    from torch.nn import Module
+
+    from spillway._living import living
+
+    for each in living(Module):
+        if "_parameters" in vars(each) and "_buffers" in vars(each):
+            _manage_module(each)
 
 
 class _Managing:

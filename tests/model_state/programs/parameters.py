@@ -1,10 +1,60 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where parameters and buffers come from, and what replaces them."""
 
+import copy
+import pickle
+
 import torch
-from cases import case, main
+from cases import case, main, managed_stats
 from small_models import STEPS, inputs, mlp, train
 from torch import nn
+
+
+def check_managed(*models):
+    """All parameters that are large enough."""
+    if managed_stats() is None:
+        return
+    from spillway._load import glue
+
+    for model in models:
+        for each in [*model.parameters(), *model.buffers()]:
+            assert each.nbytes < 1024 or glue().manages(each), each.shape
+
+
+@case
+def modules_that_are_copies_on_the_gpu():
+    with torch.device("cuda"):
+        layer = nn.TransformerEncoderLayer(32, 2, 64, dropout=0.0, batch_first=True)
+        model = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+    again = copy.deepcopy(model)
+    loaded = pickle.loads(pickle.dumps(model))
+    check_managed(model, again, loaded)
+    with torch.no_grad():
+        outputs = [each(inputs(2, 4, 32)) for each in (again, loaded)]
+    return train(model, lambda: inputs(2, 4, 32)), outputs
+
+
+@case
+def parameters_put_into_the_dictionary_of_a_module():
+    model = mlp(40)
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            module._parameters[name] = nn.Parameter(parameter.detach().cuda())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    check_managed(model)
+    return train(model, lambda: inputs(4, 40), optimizer)
+
+
+@case
+def frozen_weights_put_into_the_dictionary_of_a_module():
+    base, adapter = nn.Linear(40, 40), nn.Linear(40, 40)
+    base._parameters["weight"] = nn.Parameter(base.weight.detach().cuda(), requires_grad=False)
+    base._parameters["bias"] = nn.Parameter(base.bias.detach().cuda(), requires_grad=False)
+    adapter._parameters["weight"] = nn.Parameter(adapter.weight.detach().cuda())
+    adapter._parameters["bias"] = nn.Parameter(adapter.bias.detach().cuda())
+    optimizer = torch.optim.AdamW(adapter.parameters(), lr=0.01)
+    check_managed(base, adapter)
+    return train(nn.Sequential(base, adapter), lambda: inputs(4, 40), optimizer)
 
 
 @case
