@@ -45,7 +45,9 @@ def mentioned(line: str) -> str:
     line = re.sub(r"\[[^\]]*\]|…|\.\.\.", "", line)
     line = re.sub(r"\bPROFILE\b", "h200", line)
     words = line.split()
-    if len(words) > 1 and words[1] in ("run", "emulate", "dry-run") and "--" not in words:
+    if words[1:] == ["fit"]:
+        line += " h200"
+    if len(words) > 1 and words[1] in ("run", "emulate", "dry-run", "fit") and "--" not in words:
         line += " -- python train.py"
     elif (
         len(words) > 1

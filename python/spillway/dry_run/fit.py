@@ -109,15 +109,23 @@ def _show(found: Sequence[_Found], command: Sequence[str], search: Search, shown
     for each in found:
         if each.why:
             shown.print(Text(f"{each.candidate.name}: {printable(each.why)}"), soft_wrap=True)
+        elif each.fits and not each.rate:
+            shown.print(Text(f"{each.candidate.name}: its step is {_unknown(each.answer)}"), soft_wrap=True)
     for gpu in search.gpus:
         best = next((each for each in found if each.candidate.gpu == gpu and each.rate), None)
-        if best is None:
-            text = f"{gpu}: nothing fits. Try smaller values, or budget=SIZE among the --ways."
+        if best is not None:
+            text = best.candidate.to_run(command) or best.candidate.name
+        elif any(each.fits for each in found if each.candidate.gpu == gpu):
+            text = "the fastest is unknown"
         else:
-            line = best.candidate.to_run(command)
-            text = f"{gpu}: {line or best.candidate.name}"
-        shown.print(Text(text, style="bold"), soft_wrap=True)
+            text = "nothing fits. Try smaller values, or budget=SIZE among the --ways."
+        shown.print(Text(f"{gpu}: {text}", style="bold"), soft_wrap=True)
     shown.print(Text(words.NOT_COMPARED, style="dim"))
+
+
+def _unknown(answer: Answer) -> str:
+    unsettled = answer.unsettled
+    return words.NO_STEP if unsettled is None else words.unsettled(unsettled)
 
 
 def _row(each: _Found, search: Search) -> list[str]:

@@ -14,6 +14,7 @@ __all__ = [
     "COMPILED",
     "NOT_COMPARED",
     "NO_GPU_USED",
+    "NO_STEP",
     "blocks",
     "facts",
     "maker",
@@ -37,6 +38,8 @@ COMPILED = (
 )
 
 _PINNED_SHOWN = 1 << 20  # bytes; a little of it every program has
+
+NO_STEP = "unknown: no optimizer completed a step"
 
 NO_GPU_USED = "no Python process of the command used the GPU and exited normally"
 
@@ -114,7 +117,7 @@ def _fits(process: dict[str, Any], device: dict[str, Any], failed: bool) -> str:
 def _step(process: dict[str, Any], samples: float | None, failed: bool) -> str:
     steps = process["steps"]
     if not steps["count"]:
-        return "unknown: no optimizer completed a step"
+        return NO_STEP
     step = steps["median_ms"]
     if step is None:
         return unsettled(process, failed)
