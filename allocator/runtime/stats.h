@@ -16,7 +16,7 @@
 namespace spillway {
 
 /// Bytes of model state that may leave a device, by class: parameters, buffers, gradients,
-/// optimizer states.
+/// optimizer states, autocast's casts.
 struct ModelStateBytes {
   static constexpr std::size_t kClasses = 5;
   std::array<Bytes, kClasses> resident{};

@@ -8,7 +8,7 @@ import functools
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from spillway._after_import import after_import
@@ -76,7 +76,7 @@ _manages_everything: list[bool] = []
 def _start() -> None:
     from torch.nn.modules import module
 
-    from spillway import _higher_order, _loading, _optimizer_slices, _storage_access
+    from spillway import _arrivals, _higher_order, _loading, _optimizer_slices, _storage_access
 
     glue().manage_model_state(_MIN_BYTES)
     if seed := os.environ.get("SPILLWAY_EMULATE_CHAOS"):
@@ -84,9 +84,8 @@ def _start() -> None:
     _higher_order.pass_through()
     module.register_module_parameter_registration_hook(_parameter_registered)
     module.register_module_buffer_registration_hook(_buffer_registered)
-    _manage_what_modules_move(module.Module)
-    _manage_copies(module.Module)
-    _manage_what_optimizers_get()
+    _arrivals.of_modules(_is_managed, _manage_module, _manage_arrived)
+    _arrivals.of_optimizers(_manage_given, _manage_module if _manages_everything else None)
     _optimizer_slices.start(_stepped)
     _loading.start_states(_manage_loaded_state)
     _storage_access.start(_manage_alias)
@@ -230,6 +229,15 @@ def _is_given(parameter: Any) -> bool:
     return bool(_manages_everything) or _has_hook(parameter) or glue().manages(parameter)
 
 
+def _manage_given(parameters: Iterable[Any]) -> bool:
+    """What an optimizer is given. Returns whether there was a parameter that was not known."""
+    given = [each for each in parameters if each.is_cuda and _is_given(each)]
+    new = [each for each in given if not glue().manages(each) and each.nbytes >= _MIN_BYTES]
+    for parameter in given:
+        manage_parameter(parameter)
+    return bool(new)
+
+
 def _manage_gradient(parameter: torch.Tensor) -> None:
     if parameter.grad is None:  # another hook has used it: the optimizer steps inside the backward pass
         return
@@ -305,75 +313,3 @@ def _manage_module(module: Any) -> None:
         _parameter_registered(module, name, parameter)
     for name, buffer in module._buffers.items():
         _buffer_registered(module, name, buffer)
-
-
-def _manage_what_modules_move(module: Any) -> None:
-    """`Module._apply` moves one tensor after the other: each is managed when it has arrived."""
-    original = module._apply
-
-    @functools.wraps(original)
-    def apply(self: Any, fn: Any, recurse: bool = True) -> Any:
-        if isinstance(fn, _Managing) or not _is_managed(self):
-            return original(self, fn, recurse)
-        moved = original(self, _Managing(fn), recurse)
-        for each in self.modules():
-            _manage_module(each)
-        return moved
-
-    module._apply = apply
-
-
-def _manage_copies(module: Any) -> None:
-    """Copies and unpickled modules get their tensors all at once, without registration."""
-    original = module.__setstate__
-
-    @functools.wraps(original)
-    def __setstate__(self: Any, state: Any) -> None:
-        original(self, state)
-        if _is_managed(self):
-            _manage_module(self)
-
-    module.__setstate__ = __setstate__
-
-
-def _manage_what_optimizers_get() -> None:
-    """Libraries also put parameters into a module's dictionary. An optimizer gets those that are trained; the
-    others are searched for at the first optimizer, and where it gets one that is not known."""
-    from torch.optim import Optimizer
-
-    original = Optimizer.add_param_group
-    searched: list[bool] = []
-
-    @functools.wraps(original)
-    def add_param_group(self: Any, param_group: dict[str, Any]) -> None:
-        original(self, param_group)
-        given = [each for each in self.param_groups[-1]["params"] if each.is_cuda and _is_given(each)]
-        new = [each for each in given if not glue().manages(each) and each.nbytes >= _MIN_BYTES]
-        for parameter in given:
-            manage_parameter(parameter)
-        if _manages_everything and (new or not searched):
-            searched.append(True)
-            _manage_living_modules()
-
-    Optimizer.add_param_group = add_param_group  # type: ignore[method-assign]
-
-
-def _manage_living_modules() -> None:
-    from torch.nn import Module
-
-    from spillway._living import living
-
-    for each in living(Module):
-        if "_parameters" in vars(each) and "_buffers" in vars(each):
-            _manage_module(each)
-
-
-class _Managing:
-    def __init__(self, fn: Callable[[Any], Any]) -> None:
-        self.fn = fn
-
-    def __call__(self, tensor: Any) -> Any:
-        moved = self.fn(tensor)
-        if moved is not tensor and moved.is_cuda:
-            _manage_arrived(moved)
-        return moved
