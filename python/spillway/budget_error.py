@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from spillway._living import living
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 
+@dataclass(eq=False, repr=False)
 class BudgetError(RuntimeError):
     """A step exceeded its budget although everything that can leave the GPU had left, or because no more host
     memory could be pinned for it.
@@ -57,44 +59,20 @@ class BudgetError(RuntimeError):
             be pinned for them.
     """
 
-    def __init__(
-        self,
-        device: int,
-        budget: int,
-        smallest: int,
-        lower_bound: bool = False,
-        begin: int = 0,
-        step: int = 0,
-        shape: str = "",
-        breakdown: MemoryBreakdown | None = None,
-        capacity: int = 0,
-        host_memory_short: bool = False,
-        operator: OperatorNeed | None = None,
-    ) -> None:
-        super().__init__(
-            device,
-            budget,
-            smallest,
-            lower_bound,
-            begin,
-            step,
-            shape,
-            breakdown,
-            capacity,
-            host_memory_short,
-            operator,
-        )
-        self.device = device
-        self.budget = budget
-        self.smallest = smallest
-        self.lower_bound = lower_bound
-        self.begin = begin
-        self.step = step
-        self.shape = shape
-        self.breakdown = breakdown
-        self.capacity = capacity
-        self.host_memory_short = host_memory_short
-        self.operator = operator
+    device: int
+    budget: int
+    smallest: int
+    lower_bound: bool = False
+    begin: int = 0
+    step: int = 0
+    shape: str = ""
+    breakdown: MemoryBreakdown | None = None
+    capacity: int = 0
+    host_memory_short: bool = False
+    operator: OperatorNeed | None = None
+
+    def __post_init__(self) -> None:
+        self.args = tuple(getattr(self, field.name) for field in fields(self))  # what is pickled
 
     def __str__(self) -> str:
         exceed = '--over-budget warn (over_budget="warn") to exceed the budget'
@@ -164,21 +142,13 @@ class BudgetError(RuntimeError):
         return f"{need} ({self.breakdown}{begin})"
 
 
-def with_breakdown(
-    device: int,
-    budget: int,
-    smallest: int,
-    lower_bound: bool,
-    begin: int,
-    step: int,
-    shape: str,
-    activations: int,
-    host_memory_short: bool,
-) -> tuple[Any, ...]:
-    """The arguments of a BudgetError, with the classes of memory as they are now."""
+def with_breakdown(*missed: Any) -> tuple[Any, ...]:
+    """The arguments of a BudgetError, with the classes of memory as they are now. ``missed``: what the glue
+    knows of the step."""
     import torch
     from torch.optim import Optimizer
 
+    device, budget, smallest, *which, activations, host_memory_short = missed
     need = largest_need(device) if glue().job_budget(device) else None
     state = state_by_class(living(Optimizer)).get(device)
     if need is not None:
@@ -189,19 +159,7 @@ def with_breakdown(
         state = ModelState(of["parameters"] + of["buffers"], of["gradients"], of["optimizer_states"])
     breakdown = MemoryBreakdown.of(smallest, state, activations)
     capacity = torch.cuda.get_device_properties(device).total_memory
-    return (
-        device,
-        budget,
-        smallest,
-        lower_bound,
-        begin,
-        step,
-        shape,
-        breakdown,
-        capacity,
-        host_memory_short,
-        need,
-    )
+    return (device, budget, smallest, *which, breakdown, capacity, host_memory_short, need)
 
 
 def warn(missed: tuple[Any, ...], adapts: bool) -> None:
