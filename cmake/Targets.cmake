@@ -37,11 +37,11 @@ function(spillway_module)
   install(TARGETS ${ARG_NAME} LIBRARY DESTINATION spillway/lib)
 endfunction()
 
-# spillway_test(NAME heap_test SRCS … DEPS … LABELS unit [EMULATED]): one GoogleTest program; its cases are ctest cases.
-# EMULATED links the emulated GPU and runs on it. PREFIX keeps the names apart where two programs share their cases, FILTER
-# chooses some of them. A case that takes more than TIMEOUT seconds (300) fails.
+# spillway_test(NAME heap_test SRCS … DEPS … LABELS unit [EMULATED]): one GoogleTest program; a run of it is one ctest case.
+# EMULATED links the emulated GPU and runs on it. FILTER chooses some of its cases, PREFIX keeps the names of several runs
+# apart. A run that takes more than TIMEOUT seconds (1800) fails.
 function(spillway_test)
-  cmake_parse_arguments(ARG "EMULATED;APART" "NAME;PREFIX;FILTER;TIMEOUT" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "EMULATED" "NAME;PREFIX;FILTER;TIMEOUT" "SRCS;DEPS;LABELS;ENVIRONMENT" ${ARGN})
   add_executable(${ARG_NAME} ${ARG_SRCS})
   target_include_directories(${ARG_NAME} PRIVATE ${PROJECT_SOURCE_DIR})
   list(TRANSFORM ARG_DEPS PREPEND spillway::)
@@ -52,39 +52,23 @@ function(spillway_test)
     target_link_libraries(${ARG_NAME} PRIVATE -Wl,--no-as-needed spillway_emulator -Wl,--as-needed)
     list(APPEND ARG_ENVIRONMENT SPILLWAY_EMULATE=1)
   endif()
-  set(apart)
-  if(ARG_APART)
-    set(apart APART)
-  endif()
-  spillway_cases(NAME ${ARG_NAME} ${apart} PREFIX "${ARG_PREFIX}" FILTER "${ARG_FILTER}" TIMEOUT "${ARG_TIMEOUT}"
+  spillway_run(NAME ${ARG_NAME} PREFIX "${ARG_PREFIX}" FILTER "${ARG_FILTER}" TIMEOUT "${ARG_TIMEOUT}"
     LABELS ${ARG_LABELS} ENVIRONMENT ${ARG_ENVIRONMENT})
 endfunction()
 
-# spillway_cases(NAME heap_test [PREFIX late.] [FILTER Late.*] LABELS unit [ENVIRONMENT …]): the cases of a GoogleTest program
-# as ctest cases. Called again with another PREFIX, it runs them in another environment. Under the address sanitizer,
-# whose start takes most of a short process's time, they are one ctest case, except those that need processes of their own: APART.
-function(spillway_cases)
-  cmake_parse_arguments(ARG "APART" "NAME;PREFIX;FILTER;TIMEOUT" "LABELS;ENVIRONMENT" ${ARGN})
+# spillway_run(NAME heap_test PREFIX late. [FILTER Late.*] LABELS unit [ENVIRONMENT …]): one more run of a GoogleTest program,
+# in another environment. One process runs all cases, because its start takes longer than most of them.
+function(spillway_run)
+  cmake_parse_arguments(ARG "" "NAME;PREFIX;FILTER;TIMEOUT" "LABELS;ENVIRONMENT" ${ARGN})
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 300)
+    set(ARG_TIMEOUT 1800)
   endif()
   if(NOT ARG_FILTER)
     set(ARG_FILTER *)
   endif()
-  if(SPILLWAY_SANITIZE MATCHES address AND NOT ARG_APART)
-    add_test(NAME ${ARG_PREFIX}${ARG_NAME} COMMAND ${ARG_NAME} --gtest_filter=${ARG_FILTER})
-    math(EXPR timeout "6 * ${ARG_TIMEOUT}")
-    set_tests_properties(${ARG_PREFIX}${ARG_NAME} PROPERTIES
-      LABELS "${ARG_LABELS}" ENVIRONMENT "${ARG_ENVIRONMENT}" TIMEOUT ${timeout})
-    return()
-  endif()
-  # The properties are expanded four times before they reach ctest, and each time a list falls apart unless escaped.
-  string(REPEAT "\\" 8 escape)
-  string(REPLACE ";" "${escape};" labels "${ARG_LABELS}")
-  string(REPLACE ";" "${escape};" environment "${ARG_ENVIRONMENT}")
-  gtest_discover_tests(${ARG_NAME} TEST_PREFIX "${ARG_PREFIX}" TEST_FILTER "${ARG_FILTER}" TEST_LIST ${ARG_NAME}_${ARG_PREFIX}
-    NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS "${labels}" ENVIRONMENT "${environment}" TIMEOUT ${ARG_TIMEOUT})
+  add_test(NAME ${ARG_PREFIX}${ARG_NAME} COMMAND ${ARG_NAME} --gtest_filter=${ARG_FILTER})
+  set_tests_properties(${ARG_PREFIX}${ARG_NAME} PROPERTIES
+    LABELS "${ARG_LABELS}" ENVIRONMENT "${ARG_ENVIRONMENT}" TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 
 # spillway_pytest(FOLDER tests/torch_glue LABELS torch [EMULATED] [ENVIRONMENT …]): the test_*.py of a folder are one ctest

@@ -19,7 +19,7 @@ std::vector<Bytes> a_shape(unsigned seed) {
   std::mt19937_64 random(seed);
   std::vector<Bytes> sizes(30);
   for (Bytes& size : sizes)
-    size = Bytes{1024 + random() % 700000};
+    size = Bytes{1024 + random() % 100000};
   return sizes;
 }
 

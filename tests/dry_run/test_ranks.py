@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ RANKS = 2
 BYTES = 1 << 30
 WEIGHTS = 4 * 4096 * 4096 * 4  # of the program's model
 PEERS = 1e11
+SLOW = 1e9  # a step is little else
 RATES = "memory=1e18,half=1e15,single=1e15,product=1,peers={}"
 
 
 def run(what: str, *options: str | Path, peers: float = PEERS) -> Any:
+    """What the first rank found, in a launch of its own."""
     dry = ("dry-run", "--memory", "64GiB", "--devices", str(RANKS))
     ranks = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS))
     done = spillway(*dry, "--rates", RATES.format(peers), *options, "--", *ranks, HERE / "ranks.py", what)
@@ -26,16 +29,28 @@ def run(what: str, *options: str | Path, peers: float = PEERS) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def processes(tmp_path: Path, what: str, peers: float = PEERS) -> list[dict[str, Any]]:
-    answer = tmp_path / f"{what}-{peers}.json"
-    run(what, "--json", answer, peers=peers)
-    found: list[dict[str, Any]] = json.loads(answer.read_text())["runs"][0]["processes"]
-    assert [each["rank"] for each in found] == ["0", "1"]
-    return found
+@cache
+def collectives() -> Any:
+    return run("collectives")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """trained(what, peers): the figures of a training job's processes."""
+
+    @cache
+    def processes(what: str, peers: float) -> list[dict[str, Any]]:
+        answer = tmp_path_factory.mktemp("ranks") / "answer.json"
+        run(what, "--json", answer, peers=peers)
+        found: list[dict[str, Any]] = json.loads(answer.read_text())["runs"][0]["processes"]
+        assert [each["rank"] for each in found] == ["0", "1"]
+        return found
+
+    return processes
 
 
 def test_collectives_take_the_time_of_the_bytes_that_leave_a_rank() -> None:
-    found = run("collectives")
+    found = collectives()["times"]
 
     all_ms = BYTES / PEERS * 1e3  # for all of the bytes
     part = (RANKS - 1) / RANKS
@@ -55,7 +70,7 @@ def test_collectives_take_the_time_of_the_bytes_that_leave_a_rank() -> None:
 
 
 def test_small_collectives_are_true() -> None:
-    assert run("values") == {
+    assert collectives()["values"] == {
         "sum": [3.0] * 4,
         "gathered": [0.0, 10.0],
         "objects": [{"rank": 0}, {"rank": 1}],
@@ -63,7 +78,7 @@ def test_small_collectives_are_true() -> None:
 
 
 def test_collectives_run_beside_kernels_until_something_waits() -> None:
-    found = run("overlap")
+    found = collectives()["overlap"]
 
     collective = BYTES / PEERS * 1e3
     products = 100 * 2 * 4096**3 / 1e15 * 1e3
@@ -71,20 +86,19 @@ def test_collectives_run_beside_kernels_until_something_waits() -> None:
     assert found["after"] == pytest.approx(collective + products, rel=0.1)  # and a launch for each product
 
 
-def test_ranks_with_copies_of_a_model_exchange_its_gradients(tmp_path: Path) -> None:
-    peers = 1e9  # so slow that a step is little else
-    for process in processes(tmp_path, "copied", peers):
+def test_ranks_with_copies_of_a_model_exchange_its_gradients(trained: Any) -> None:
+    for process in trained("copied", SLOW):
         assert sum(process["copied_per_step"].values()) < 1024  # the exchange is no copy
         assert process["peak_pinned_bytes"] < 1 << 20
         (device,) = process["devices"]
         exchanged = device["shares"]["collectives"] * process["steps"]["median_ms"]
-        assert exchanged == pytest.approx(WEIGHTS / peers * 1e3, rel=0.01)
+        assert exchanged == pytest.approx(WEIGHTS / SLOW * 1e3, rel=0.01)
 
 
-def test_sharded_model_takes_its_share_of_each_device(tmp_path: Path) -> None:
+def test_sharded_model_takes_its_share_of_each_device(trained: Any) -> None:
     held = {
         what: [
-            each["devices"][0]["allocated_at_peak_bytes"]["parameters"] for each in processes(tmp_path, what)
+            each["devices"][0]["allocated_at_peak_bytes"]["parameters"] for each in trained(what, SLOW)
         ]
         for what in ("copied", "sharded")
     }
@@ -92,9 +106,9 @@ def test_sharded_model_takes_its_share_of_each_device(tmp_path: Path) -> None:
     assert held["sharded"] == [WEIGHTS // RANKS] * RANKS
 
 
-def test_step_waits_for_the_ranks_and_no_longer(tmp_path: Path) -> None:
-    fast, slow = (processes(tmp_path, "sharded", peers)[0] for peers in (1e15, 1e9))
+def test_step_waits_for_the_ranks_and_no_longer(trained: Any) -> None:
+    fast, slow = (trained("sharded", peers)[0] for peers in (1e15, SLOW))
     # Parameters twice, forward and backward, and gradients once; half of each leaves the rank.
     more = slow["steps"]["median_ms"] - fast["steps"]["median_ms"]
-    assert more <= 3 * WEIGHTS / 2 / 1e9 * 1e3
-    assert more > 0.5 * 3 * WEIGHTS / 2 / 1e9 * 1e3
+    assert more <= 3 * WEIGHTS / 2 / SLOW * 1e3
+    assert more > 0.5 * 3 * WEIGHTS / 2 / SLOW * 1e3

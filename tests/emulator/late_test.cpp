@@ -28,6 +28,8 @@ TEST_F(LateTest, AMissingWaitBetweenStreamsGivesOldBytes) {
   const LockedBytes source(kLateBytes, 5);
   const LockedBytes target(kLateBytes, 1);
   const DeviceBytes block(kLateBytes);
+  ASSERT_EQ(cudaMemset(block.at(), 0, kLateBytes), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   cudaStream_t in = make_stream();
   cudaStream_t out = make_stream();
 
@@ -42,6 +44,8 @@ TEST_F(LateTest, ABlockingCopyOnTheThreadsOwnStreamWaitsForNoOther) {
   const LockedBytes source(kLateBytes, 5);
   const LockedBytes target(kLateBytes, 1);
   const DeviceBytes block(kLateBytes);
+  ASSERT_EQ(cudaMemset(block.at(), 0, kLateBytes), cudaSuccess);
+  ASSERT_EQ(cudaDeviceSynchronize(), cudaSuccess);
   const auto at = reinterpret_cast<CUdeviceptr>(block.at());
   const auto find = [](const char* name) {
     return reinterpret_cast<PFN_cuMemcpyDtoH_v3020>(spillway_emulator_proc_address(name, 13000));

@@ -86,7 +86,7 @@ TEST(PlannerTest, ExpensiveStoragesAreOffloadedOrRecomputedNearlyOptimally) {
   std::mt19937_64 random(kPlannerSeed);
   double sum = 0;
   int count = 0;
-  for (int trial = 0; trial < 60; ++trial) {
+  for (int trial = 0; trial < 20; ++trial) {
     StepProfile step = random_step(random, 7);
     for (Candidate& storage : step.candidates)
       storage.recompute =
@@ -179,7 +179,7 @@ TEST(PlannerTest, TheCheapestPerByteIsRecomputedFirst) {
 
 TEST(PlannerTest, TheSmallestPeakWithinATimeIsFoundAndAtMostThatSlow) {
   std::mt19937_64 random(kPlannerSeed);
-  for (int trial = 0; trial < 20; ++trial) {
+  for (int trial = 0; trial < 8; ++trial) {
     const StepProfile step = random_step(random, 60);
     const double plain = plan_step(step, Bytes{~0ULL}).timing.total();
     Bytes before{~0ULL};

@@ -78,9 +78,7 @@ class EveryFaultTest : public ResidencyFixture, public testing::WithParamInterfa
     EXPECT_EQ(table_.StreamSynchronize(main_.handle()), CUDA_SUCCESS);
     std::vector<std::byte> bytes(saved.bytes().size.count());
     EXPECT_EQ(read_(bytes.data(), destination.address(), bytes.size()), CUDA_SUCCESS);
-    outcome.right = outcome.right && std::all_of(bytes.begin(), bytes.end(), [](std::byte b) {
-                      return b == std::byte{7};
-                    });
+    outcome.right = outcome.right && value_of(bytes) == 7;
   }
 
   void together(Outcome& outcome) {

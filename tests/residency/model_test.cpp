@@ -69,8 +69,7 @@ class ModelTest : public ResidencyFixture {
     ASSERT_EQ(table_.MemcpyDtoHAsync(bytes.data(), block.address(), bytes.size(), stream.handle()),
               CUDA_SUCCESS);
     ASSERT_EQ(table_.StreamSynchronize(stream.handle()), CUDA_SUCCESS);
-    ASSERT_TRUE(std::all_of(
-        bytes.begin(), bytes.end(), [&](std::byte byte) { return byte == std::byte(held.value); }));
+    ASSERT_EQ(value_of(bytes), held.value);
   }
 
   void drop_something() {

@@ -101,9 +101,7 @@ class PauseModelTest : public PauseManagerTest {
     std::vector<unsigned char> seen(block.size.count());
     table_.MemcpyDtoHAsync(seen.data(), at.address(), seen.size(), block.stream.handle());
     table_.StreamSynchronize(block.stream.handle());
-    const auto wrong = std::find_if(
-        seen.begin(), seen.end(), [&](unsigned char byte) { return byte != block.value; });
-    EXPECT_EQ(wrong, seen.end()) << "at byte " << wrong - seen.begin();
+    EXPECT_EQ(value_of(seen), block.value);
   }
 
   void expect_accounting() {

@@ -4,8 +4,8 @@
 #include "allocator/residency/residency.h"
 #include "emulator/emulator.h"
 #include "tests/heap/heap_fixture.h"
+#include "tests/support/value_of.h"
 
-#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -58,9 +58,7 @@ class ResidencyFixture : public HeapTest {
     EXPECT_EQ(table_.MemcpyDtoHAsync(bytes.data(), at.address(), bytes.size(), stream.handle()),
               CUDA_SUCCESS);
     EXPECT_EQ(table_.StreamSynchronize(stream.handle()), CUDA_SUCCESS);
-    const bool same = std::all_of(
-        bytes.begin(), bytes.end(), [&](std::byte byte) { return byte == bytes.front(); });
-    return same ? static_cast<int>(bytes.front()) : -1;
+    return value_of(bytes);
   }
 
   Stash stash(driver::DevicePtr at, driver::Stream producer) {

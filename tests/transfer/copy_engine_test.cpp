@@ -3,6 +3,7 @@
 
 #include "emulator/emulator.h"
 #include "tests/heap/heap_fixture.h"
+#include "tests/support/value_of.h"
 
 #include <algorithm>
 #include <cstring>
@@ -49,10 +50,7 @@ class CopyEngineTest : public HeapTest {
     EXPECT_EQ(table_.MemcpyDtoHAsync(bytes.data(), from.address(), bytes.size(), main_.handle()),
               CUDA_SUCCESS);
     EXPECT_EQ(table_.StreamSynchronize(main_.handle()), CUDA_SUCCESS);
-    return std::all_of(
-               bytes.begin(), bytes.end(), [&](std::byte byte) { return byte == bytes.front(); })
-               ? static_cast<int>(bytes.front())
-               : -1;
+    return value_of(bytes);
   }
 
   std::unique_ptr<HostArena> arena_;
