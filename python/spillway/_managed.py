@@ -123,7 +123,12 @@ def manage_states(optimizer: torch.optim.Optimizer, parameters: list[torch.Tenso
     """The states that an optimizer has of these parameters, as far as these are managed."""
     seen = _seen_by(optimizer)
     new = [each for each in parameters if id(each) not in seen and _is_given(each)]
-    if not new or _in_process_group():
+    if not new:
+        return
+    if _in_process_group():
+        for parameter in new:
+            _count_what_stays(optimizer, parameter)
+            seen.add(id(parameter))
         return
     state = glue()
     for parameter in new:
@@ -136,6 +141,13 @@ def manage_states(optimizer: torch.optim.Optimizer, parameters: list[torch.Tenso
                 state.manage(each, "optimizer_states", parameter, slot)
         if parameter.grad is not None:  # a step creates all states
             seen.add(id(parameter))
+
+
+def _count_what_stays(optimizer: torch.optim.Optimizer, parameter: torch.Tensor) -> None:
+    """Optimizers of DeepSpeed step flat buffers, which are parameters of no module."""
+    for each in (parameter, parameter.grad, *_tensors(optimizer.state.get(parameter))):
+        if each is not None:
+            _stays_in_process_group(each)
 
 
 def keep_modules(model: torch.nn.Module) -> None:

@@ -82,6 +82,24 @@ void guard(const c10::OperatorHandle& op, c10::DispatchKeySet keys, c10::Stack* 
   if (known.sets_storage()) guard_alias(stack->back().toTensor());
 }
 
+/// PyTorch counts kKeyInPython among the backends: a kernel for all backends, as `copy_` has one,
+/// would run in place of the fallback.
+void guard_operators_of_all_backends() {
+  using c10::DispatchKey;
+  static auto* const library =
+      new torch::Library(torch::Library::IMPL, "aten", kKeyInPython, __FILE__, __LINE__);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    if (!name.name.starts_with("aten::")) continue;
+    const auto op = dispatcher.findSchema(name);
+    const bool for_all =
+        op && (op->hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
+               op->hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional));
+    if (!for_all) continue;
+    library->impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&guard>());
+  }
+}
+
 }  // namespace
 
 void install_guard() {
@@ -95,6 +113,7 @@ void install_guard() {
     static auto* const special =
         new torch::Library(torch::Library::IMPL, "aten", kKey, __FILE__, __LINE__);
     special->impl("_lazy_clone", &clone_at_once);
+    guard_operators_of_all_backends();
     return true;
   }();
   static_cast<void>(once);

@@ -85,7 +85,9 @@ void add_normalizations(Rules& rules) {
         recipe.needs(node.input_);
         recipe.optional_input(node.weight_);
         recipe.computed_by([shape = node.normalized_shape, note](Values values) {
-          return std::get<0>(at::_fused_rms_norm(values[0], shape, values[1], note->eps));
+          // Not an undefined tensor: kernels that are composed of operators multiply by it.
+          const auto weight = values[1].defined() ? std::optional(values[1]) : std::nullopt;
+          return std::get<0>(at::_fused_rms_norm(values[0], shape, weight, note->eps));
         });
       });
   rules.add<nodes::NativeGroupNormBackward0>(

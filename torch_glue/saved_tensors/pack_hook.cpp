@@ -292,6 +292,16 @@ std::shared_ptr<PackHook> PackHook::of_recomputed(const at::Tensor& tensor,
       SavedVersion(tensor), Recomputed{Layout(tensor), std::move(handle)}, chain);
 }
 
+bool PackHook::available() const {
+  if (const auto* const kept = std::get_if<Kept>(&form_))
+    return !kept->tensor.has_storage() || kept->tensor.storage().nbytes() != 0;
+  const auto* const recomputed = std::get_if<Recomputed>(&form_);
+  if (recomputed == nullptr) return true;
+  const auto storage =
+      std::dynamic_pointer_cast<const RecomputedStorage>(recomputed->storage.storage());
+  return storage == nullptr || storage->available();
+}
+
 at::DimVector PackHook::sizes() const {
   const auto of = [](const auto& form) {
     if constexpr (requires { form.tensor; }) {

@@ -120,6 +120,11 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   /// Whether the tensor has been changed in place since it was saved.
   [[nodiscard]] bool changed() const { return version_.changed(); }
 
+  /// Whether what it is restored from still has its memory. FSDP and DeepSpeed free gathered
+  /// parameters at the end of a module's forward pass, and gather them again before its backward
+  /// pass: too late for the results of earlier modules.
+  [[nodiscard]] bool available() const;
+
   /// The note of the operator that saved it (OperatorNote); null if there is none.
   [[nodiscard]] const std::shared_ptr<const OperatorNote>& note() const { return note_; }
 

@@ -80,22 +80,18 @@ std::unique_ptr<Recipe> Recipe::of_nothing(Function function) {
 bool Recipe::take(const autograd::SavedVariable& saved) {
   if (auto* const hooks = compat::hooks_of(saved)) {
     auto* const ours = dynamic_cast<PackHook*>(hooks);
-    Handle handle = ours != nullptr && !ours->changed() ? ours->share() : nullptr;
-    if (handle == nullptr) return false;
-    take(std::move(handle));
-    return true;
+    return take(ours != nullptr && !ours->changed() ? ours->share() : nullptr);
   }
   const auto kept = saved.get_raw_data();
   if (!kept || !kept->defined()) return false;
-  Handle handle = PackHook::of_kept(*kept, compat::version_of(saved));
-  if (handle == nullptr) return false;
-  take(std::move(handle));
-  return true;
+  return take(PackHook::of_kept(*kept, compat::version_of(saved)));
 }
 
-void Recipe::take(Handle handle) {
+bool Recipe::take(Handle handle) {
+  if (handle == nullptr || !handle->available()) return false;
   chain_ = std::max(chain_, handle->chain());
   values_.push_back({std::move(handle), nullptr});
+  return true;
 }
 
 void Recipe::needs(const autograd::SavedVariable& saved) {
@@ -128,8 +124,8 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
     return;
   }
   if (Handle handle = region_->budget ? nullptr : result_elsewhere(edge, version)) {
-    possible_ = true;
-    return take(std::move(handle));
+    possible_ = take(std::move(handle));
+    return;
   }
   if (version != version_of_result(*edge.function)) return;
   auto recipe = of(*edge.function, edge.input_nr, *region_, depth_ + 1, expensive_);
@@ -142,9 +138,7 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
 
 void Recipe::needs_kept(const at::Tensor& tensor, std::uint32_t version) {
   if (!possible_) return;
-  Handle handle = PackHook::of_kept(tensor, version);
-  possible_ = handle != nullptr;
-  if (possible_) take(std::move(handle));
+  possible_ = take(PackHook::of_kept(tensor, version));
 }
 
 void Recipe::needs_substitute(const at::Tensor& tensor) {
@@ -173,8 +167,15 @@ void Recipe::optional_input(Handle noted) {
   if (noted == nullptr) {
     values_.push_back({});
   } else {
-    take(std::move(noted));
+    possible_ = take(std::move(noted));
   }
+}
+
+bool Recipe::available() const {
+  return std::all_of(values_.begin(), values_.end(), [](const Value& value) {
+    if (value.recipe != nullptr) return value.recipe->available();
+    return value.handle == nullptr || value.handle->available();
+  });
 }
 
 std::string Recipe::made_by() const {
@@ -191,6 +192,11 @@ at::Tensor Recipe::run() const {
     } else {
       values.push_back(value.handle != nullptr ? value.handle->unpack() : at::Tensor());
     }
+    const at::Tensor& latest = values.back();
+    TORCH_CHECK(!latest.has_storage() || latest.numel() == 0 || latest.storage().nbytes() != 0,
+                "the memory of a tensor of shape ",
+                latest.sizes(),
+                " has been freed since the forward pass");
   }
   return function_(values);
 }

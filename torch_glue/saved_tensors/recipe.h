@@ -91,6 +91,9 @@ class Recipe : public Pooled<Recipe> {
   /// Errors: c10::Error if an input has been changed in place; errors of the operator.
   [[nodiscard]] at::Tensor run() const;
 
+  /// Whether all that it needs still has its memory (PackHook::available).
+  [[nodiscard]] bool available() const;
+
   /// The operator that produced the tensor, by the name of its autograd node; for messages.
   [[nodiscard]] std::string made_by() const;
 
@@ -110,7 +113,8 @@ class Recipe : public Pooled<Recipe> {
       : region_(region), depth_(depth), expensive_(expensive) {}
 
   bool take(const torch::autograd::SavedVariable& saved);
-  void take(Handle handle);
+  /// False for a null or unavailable handle.
+  bool take(Handle handle);
 
   const RegionOptions* const region_;  // until the recipe is written
   const int depth_;

@@ -46,6 +46,9 @@ class RecomputedStorage final : public SharedStorage {
   /// As Recipe::chain, including this one.
   [[nodiscard]] int chain() const { return recipe_->chain() + 1; }
 
+  /// As Recipe::available.
+  [[nodiscard]] bool available() const { return recipe_->available(); }
+
  private:
   c10::Storage get_storage(std::uint64_t& round);
   [[nodiscard]] DeviceRuntime& runtime() const;

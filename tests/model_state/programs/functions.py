@@ -6,10 +6,37 @@ from cases import case, main
 from small_models import STEPS, adamw, inputs, minimize
 from torch import nn
 from torch.func import functional_call, grad, grad_and_value, jacrev, jvp, stack_module_state, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def net():
     return nn.Sequential(nn.Linear(24, 24), nn.Tanh(), nn.Linear(24, 24)).cuda()
+
+
+class PassOn(TorchDispatchMode):
+    """Runs each operator from Python, as a flop counter or a compiled graph does."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+@case
+def operators_that_python_runs():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(32, 24)).cuda().bfloat16()
+    average = [torch.zeros_like(each, dtype=torch.float32) for each in model.parameters()]
+    losses = []
+    with PassOn():
+        for _ in range(STEPS):
+            loss = model(inputs(2, 3, 4, 4).bfloat16()).float().square().mean()
+            loss.backward()
+            losses.append(loss.detach())
+            with torch.no_grad():
+                for each, kept in zip(model.parameters(), average, strict=True):
+                    kept.lerp_(each.float(), 0.5)
+                    each.copy_(kept - 0.1 * each.grad)
+            model.zero_grad()
+        modes = [each.mode().values for each in model.parameters()]
+    return losses, model, average, modes
 
 
 @case

@@ -8,6 +8,10 @@ from cases import case, main, managed_stats
 from torch import distributed, nn
 
 
+def bytes_that_stay():
+    return (managed_stats() or {}).get("resident_reasons", {}).get("process_group", {}).get("bytes", 0)
+
+
 @case
 def a_process_group_begins_after_the_model():
     model = nn.Linear(64, 64).cuda()
@@ -19,9 +23,16 @@ def a_process_group_begins_after_the_model():
         copied = (managed_stats() or {}).get("copied_bytes")
         model(torch.ones(4, 64).cuda()).sum().backward()
         assert (managed_stats() or {}).get("copied_bytes") == copied
+        flat = torch.zeros(4096, device="cuda", requires_grad=True)  # of no module, as DeepSpeed has them
+        flat.grad = torch.ones_like(flat)
+        stayed = bytes_that_stay()
+        optimizer = torch.optim.AdamW([flat])
+        optimizer.step()
+        if copied is not None:
+            assert bytes_that_stay() - stayed == 4 * flat.nbytes  # with its gradient and two states
     finally:
         distributed.destroy_process_group()
-    return first, second, model
+    return first, second, model, flat
 
 
 main()

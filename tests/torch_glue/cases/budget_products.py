@@ -320,3 +320,42 @@ def a_bias_that_has_changed_before_the_product_was_saved_is_not_used():
             expected = step(spillway.compat.NoOpManager(), around, trained)
             assert same(expected, step(spillway.offload(budget="1GiB", tag="early"), around, trained))
             spillway.step()
+
+
+def gather_for_each_pass(block):
+    """As FSDP does: the memory of its parameters exists only while one of its passes runs."""
+    whole = [each.detach().clone() for each in block.parameters()]
+
+    def gather(*_):
+        for each, values in zip(block.parameters(), whole, strict=True):
+            each.untyped_storage().resize_(values.nbytes)
+            with torch.no_grad(), torch.autograd._unsafe_preserve_version_counter(each):
+                each.copy_(values)
+
+    def free(_module, _inputs, output):
+        for each in block.parameters():
+            each.untyped_storage().resize_(0)
+        output.register_hook(gather)
+
+    block.register_forward_pre_hook(gather)
+    block.register_forward_hook(free)
+
+
+@case
+def what_freed_parameters_would_be_needed_for_is_kept():
+    def run(region):
+        torch.manual_seed(3)
+        blocks = [nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.SiLU(), nn.LayerNorm(WIDTH)) for _ in range(3)]
+        net = nn.Sequential(*blocks).cuda()
+        for block in net:
+            gather_for_each_pass(block)
+        with region:
+            loss = net(random(ROWS, WIDTH)).square().sum()
+        loss.backward()
+        return [loss.detach(), *(each.grad for each in net.parameters())]
+
+    expected = run(spillway.compat.NoOpManager())
+    assert same(expected, run(spillway.offload(budget="1GiB", tag="freed")))
+    assert last("freed")["left_to_recompute_bytes"] > 0  # within a block
+    spillway.step()
+    assert same(expected, run(spillway.recompute()))
