@@ -101,9 +101,9 @@ void describe_addresses(const char* (*describe)(std::uintptr_t at)) {
   if (emulated() && set != nullptr) set(describe);
 }
 
-void progress::tell(const char* function, const void* object) {
-  using Tell = void (*)(const void*);
-  const auto known = reinterpret_cast<Tell>(dlsym(RTLD_DEFAULT, function));
+void progress::report(const char* function, const void* object) {
+  using Report = void (*)(const void*);
+  const auto known = reinterpret_cast<Report>(dlsym(RTLD_DEFAULT, function));
   if (known != nullptr) known(object);
 }
 

@@ -107,7 +107,7 @@ def test_bad_usage_is_refused_before_anything_runs(arguments: tuple[str, ...], s
     assert "GPU  " not in result.stderr
 
 
-def test_without_a_run_that_fits_the_status_says_so(tmp_path: Path) -> None:
+def test_without_a_run_that_fits_the_status_is_1(tmp_path: Path) -> None:
     tiny = profile(tmp_path, "tiny", "256MiB")
     result = spillway("fit", tiny, "--ways", "plain", "--steps", "1", "--", sys.executable, JOB)
     assert result.returncode == 1

@@ -68,7 +68,7 @@ def test_a_job_runs_with_the_smallest_budget_that_the_error_names(budget, optimi
     assert again["reserved"] <= error["smallest"]
 
 
-def test_the_error_says_what_the_program_keeps_on_the_gpu():
+def test_the_error_names_what_the_program_keeps_on_the_gpu():
     kept = trained(SMALL, "kept")["error"]
     assert kept["kept"] >= 3 * WEIGHT
     assert "keep_on_device" in kept["text"]

@@ -69,7 +69,6 @@ RULES = {
     "layer_norm_without_weights": lambda x, w: F.layer_norm(x @ w, (64,)),
     "rms_norm": lambda x, w: F.rms_norm(x @ w, (64,), w[0], eps=1e-3),
     "rms_norm_without_weights": lambda x, w: F.rms_norm(x @ w, (64,)),
-    "rms_norm": lambda x, w: F.rms_norm(x @ w, (64,), w[0], eps=1e-3),
     "rms_norm_without_eps": lambda x, w: F.rms_norm(x @ w, (64,), w[0]),
     "group_norm": lambda x, w: F.group_norm((x @ w).view(8, 16, 4, 8), 4, w[0, :16], w[1, :16], eps=1e-3),
     "batch_norm": lambda x, w: F.batch_norm(x @ w, None, None, w[0], w[1], training=True, eps=1e-3),
