@@ -97,9 +97,7 @@ def test_ranks_with_copies_of_a_model_exchange_its_gradients(trained: Any) -> No
 
 def test_sharded_model_takes_its_share_of_each_device(trained: Any) -> None:
     held = {
-        what: [
-            each["devices"][0]["allocated_at_peak_bytes"]["parameters"] for each in trained(what, SLOW)
-        ]
+        what: [each["devices"][0]["allocated_at_peak_bytes"]["parameters"] for each in trained(what, SLOW)]
         for what in ("copied", "sharded")
     }
     assert held["copied"] == [WEIGHTS] * RANKS
