@@ -5,10 +5,12 @@ Runs clang-tidy-14 with ARGUMENTS over the C++ sources of FOLDER/compile_command
 and ends with 1 if there is anything.
 
 Nearly all of the time that clang-tidy takes for one source goes into what the source includes. So sources
-of one folder are first looked at together: behind one another in one file, headers once. Where
-anything is found, the sources that it was found in are looked at alone, and what is found there counts; all
-of them, where they do not compile together. Sources whose names meet, or that leave macros defined, do not go
-together. Command lines may differ in where headers are looked for, and in what only concerns linking.
+of one folder are first looked at together: behind one another in one file, headers once. Where anything is
+found, the sources that it was found in are looked at alone, and what is found there counts; all of them,
+where they do not compile together. Sources whose names meet, that leave macros defined, or that define
+functions by a macro under C names, do not go together. Shadowed names are the compiler's to report, because
+names of several sources meet here. Command lines may differ in where headers are looked for, and in what only
+concerns linking.
 """
 
 import json
@@ -41,12 +43,15 @@ def names_of(text):
         for line in text.splitlines()
         if re.match(r"(?!namespace|using (?!\w+ =)|[A-Z_]+\()\w", line)
     ]
-    return {match[1] or match[2] for match in found if match} - {None}
+    return {match[1] or match[2] for match in found if match} - {None, "main"}
 
 
-def leaves_macros(text):
+def stands_alone(text):
     defined = DEFINED.findall(text)
-    return any(defined.count(("undef", name)) < defined.count(("define", name)) for _, name in defined)
+    declares = re.search(r'^#define .*\\\n *extern "C"', text, re.MULTILINE)
+    return declares or any(
+        defined.count(("undef", name)) < defined.count(("define", name)) for _, name in defined
+    )
 
 
 def settings_of(source):
@@ -73,6 +78,7 @@ class Batch:
             match = INCLUDE.match(line)
             # Twice in one source is a finding, and lists are included for what they are each time.
             again = match and match[1] in self.included and headers.count(match[1]) == 1
+            line = line.replace("int main(", f"int main_{len(self.sources)}(")
             self.lines.append("" if again and match[1][-3:-1] != "nc" else line)
             self.origin.append(source)
         self.included |= set(headers)
@@ -88,10 +94,11 @@ def batches_of(commands):
         command = OF_LINKING.sub("", re.sub(r" -o .*", "", command))
         key = HEADERS.sub("", command), settings_of(source), Path(source).relative_to(ROOT).parts[0]
         fitting = (one for one in made if one.key == key and one.takes(names))
-        batch = None if leaves_macros(text) else next(fitting, None)
+        is_alone = stands_alone(text)
+        batch = None if is_alone else next(fitting, None)
         if batch is None:
             batch = Batch(key)
-            (alone if leaves_macros(text) else made).append(batch)
+            (alone if is_alone else made).append(batch)
         batch.add(source, text, names, HEADERS.findall(command))
     return made + alone
 

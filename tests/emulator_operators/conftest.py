@@ -46,7 +46,8 @@ def elsewhere(to_fork):
         environment.update({f"SPILLWAY_EMULATE_{name.upper()}": value for name, value in settings.items()})
         paths = [str(HERE), str(HERE.parent / "support"), environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(paths)
-        done = to_fork.run(CALL, [function.__module__, function.__name__, json.dumps(arguments)], environment)
+        words = [function.__module__, function.__name__, json.dumps(arguments)]
+        done = to_fork.run(CALL, words, environment, quickly=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(done.stdout.rpartition("result:")[2])
 

@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 from spillway import _load
@@ -12,6 +13,8 @@ from spillway import _load
 (BUILT,) = _load.built_for()
 PROGRAMS = pathlib.Path(os.environ["TEST_PROGRAMS"])
 TRAIN = PROGRAMS / "spillway_test_train"
+LAUNCHER = (sys.executable, "-m", "spillway", "emulate")
+BARE = {"LD_PRELOAD": "", "SPILLWAY_EMULATE": ""}
 
 
 def run(*command, **environment):
@@ -24,34 +27,36 @@ def run(*command, **environment):
     )
 
 
-@pytest.mark.parametrize("schedule", ["eager", "late"])
-def test_a_program_trains_to_the_bits_of_a_cpu_run(schedule):
-    there = run(TRAIN, "cuda", SPILLWAY_EMULATE_SCHEDULE=schedule)
+@cache
+def on_the_cpu():
+    return run(TRAIN, "cpu").stdout
+
+
+@cache
+def plain():
+    return run(*LAUNCHER, "--", TRAIN, "cuda", "copies", **BARE)
+
+
+def test_a_program_trains_to_the_bits_of_a_cpu_run():
+    there = run(TRAIN, "cuda", SPILLWAY_EMULATE_SCHEDULE="late")
     assert (there.returncode, there.stderr) == (0, "")
-    assert there.stdout == run(TRAIN, "cpu").stdout
+    assert there.stdout == on_the_cpu()
     assert len(there.stdout.split()) == 10 + 8 * 32 + 32 + 32 * 4 + 4
 
 
 def test_the_launcher_runs_a_program():
-    bare = {"LD_PRELOAD": "", "SPILLWAY_EMULATE": ""}
-    there = run(sys.executable, "-m", "spillway", "emulate", "--", TRAIN, "cuda", **bare)
+    there = run(*LAUNCHER, "--", TRAIN, "cuda", **BARE)
     assert (there.returncode, there.stderr) == (0, "")
-    assert there.stdout == run(TRAIN, "cpu").stdout
+    assert there.stdout == on_the_cpu()
 
 
-LAUNCHER = (sys.executable, "-m", "spillway", "emulate")
-BARE = {"LD_PRELOAD": "", "SPILLWAY_EMULATE": ""}
-
-
-@pytest.mark.parametrize("schedule", ["eager", "late"])
 @pytest.mark.parametrize("allocator", ["spillway", "torch"])
-def test_a_program_that_is_not_changed_for_it_moves_what_it_saves(schedule, allocator):
-    plain = run(*LAUNCHER, "--", TRAIN, "cuda", "copies", **BARE)
-    options = ("--ratio", "1", "--schedule", schedule, "--allocator", allocator)
+def test_a_program_that_is_not_changed_for_it_moves_what_it_saves(allocator):
+    options = ("--ratio", "1", "--schedule", "late", "--allocator", allocator)
     ours = run(*LAUNCHER, *options, "--", TRAIN, "cuda", "copies", **BARE)
-    assert (ours.returncode, ours.stdout) == (0, plain.stdout), ours.stderr
+    assert (ours.returncode, ours.stdout) == (0, plain().stdout), ours.stderr
     # Of each of ten steps the two 16 x 32 tensors around gelu; the 16 x 8 and 16 x 4 ones are too small.
-    assert int(ours.stderr) - int(plain.stderr) == 10 * 2 * 16 * 32 * 4
+    assert int(ours.stderr) - int(plain().stderr) == 10 * 2 * 16 * 32 * 4
 
 
 @pytest.mark.parametrize(
@@ -66,22 +71,20 @@ def test_a_program_that_is_not_changed_for_it_moves_what_it_saves(schedule, allo
     ],
 )
 def test_a_program_s_nvtx_ranges_have_shares_of_their_own(ratios, storages):
-    plain = run(*LAUNCHER, "--", TRAIN, "cuda", "copies", **BARE)
     options = [word for ratio in ratios for word in ("--tag-ratio", ratio)]
     if ratios == ("gelu=0",):
         options += ["--ratio", "1"]
     ours = run(*LAUNCHER, *options, "--", TRAIN, "cuda", "copies", **BARE)
-    assert (ours.returncode, ours.stdout) == (0, plain.stdout), ours.stderr
-    assert int(ours.stderr) - int(plain.stderr) == 10 * storages * 16 * 32 * 4
+    assert (ours.returncode, ours.stdout) == (0, plain().stdout), ours.stderr
+    assert int(ours.stderr) - int(plain().stderr) == 10 * storages * 16 * 32 * 4
 
 
 def test_a_profiler_that_has_nvtx_keeps_it():
-    plain = run(*LAUNCHER, "--", TRAIN, "cuda", "copies", **BARE)
     options = ("--tag-ratio", "gelu=1")
     ours = run(
         *LAUNCHER, *options, "--", TRAIN, "cuda", "copies", NVTX_INJECTION64_PATH="/profiler.so", **BARE
     )
-    assert (ours.returncode, ours.stdout, ours.stderr) == (0, plain.stdout, plain.stderr)
+    assert (ours.returncode, ours.stdout, ours.stderr) == (0, plain().stdout, plain().stderr)
 
 
 def test_a_program_s_bad_setting_is_one_line_and_pytorch_s_error():

@@ -10,7 +10,10 @@ differs in such variables does not fit: a stand-in then becomes an interpreter. 
 calls through, as in all forked children: what is to be seen of it needs a process that starts.
 """
 
+import atexit
 import contextlib
+import ctypes
+import gc
 import json
 import os
 import select
@@ -19,6 +22,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 from pathlib import Path
 
@@ -73,14 +77,16 @@ class Forked:
     def variables(self):
         return {SOCKET: self._socket}
 
-    def run(self, code, arguments=(), environment=None, timeout=300):
+    def run(self, code, arguments=(), environment=None, timeout=300, quickly=False):
         """As subprocess.run() of `python -c code arguments` does: status, stdout and stderr. Whether the
-        environment fits is the caller's question."""
+        environment fits is the caller's question. `quickly` leaves out what libraries do at the end of a
+        process, such as the report of races."""
         with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
             with open(os.devnull) as nothing:
                 files = [file.fileno() for file in (nothing, output, errors)]
                 variables = dict(os.environ if environment is None else environment)
-                status = forked(self._socket, ["-c", code, *arguments], variables, files, timeout, True)
+                options = {"anyway": True, "quickly": quickly}
+                status = forked(self._socket, ["-c", code, *arguments], variables, files, timeout, **options)
             texts = []
             for file in (output, errors):
                 file.seek(0)
@@ -94,10 +100,16 @@ class Forked:
         self._folder.cleanup()
 
 
-def forked(path, arguments, environment, files, timeout=None, anyway=False):
+def forked(path, arguments, environment, files, timeout=None, *, anyway=False, quickly=False):
     """The status of the program as subprocess has it; None if it does not fit, unless it is forked anyway. It
     is killed when its time is over, or when this process ends."""
-    request = {"arguments": arguments, "environment": environment, "folder": os.getcwd(), "anyway": anyway}
+    request = {
+        "arguments": arguments,
+        "environment": environment,
+        "folder": os.getcwd(),
+        "anyway": anyway,
+        "quickly": quickly,
+    }
     message = json.dumps(request).encode() + b"\n"
     with socket.socket(socket.AF_UNIX) as first:
         first.connect(path)
@@ -197,6 +209,21 @@ def become(request):
     return compile(text, name, "exec"), main
 
 
+def end(main, quickly):
+    """Ends this process as an interpreter ends, except that modules are not taken apart: that copies much of
+    the memory that it shares with the first process. Quickly, libraries are not told of the end either. Both
+    take most of an empty program's time."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    main.__dict__.clear()
+    gc.collect()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if quickly:
+        os._exit(0)
+    ctypes.CDLL(None).exit(0)
+
+
 def stand_in(arguments):
     """Has the program forked and ends as it does, or becomes an interpreter."""
     path = os.environ.pop(SOCKET)
@@ -213,7 +240,6 @@ if __name__ == "__main__":
     if sys.argv[1] != "--first":
         stand_in(sys.argv[1:])
 
-    import gc
     import importlib
 
     for name in sys.argv[4:]:
@@ -225,3 +251,4 @@ if __name__ == "__main__":
         program, module = become(chosen)
         sys.modules["torch"]._import_device_backends()
         exec(program, module.__dict__)
+        end(module, chosen["quickly"])

@@ -58,7 +58,7 @@ def run(source, silent=False, fresh=False, **environment):
     settings["PYTHONPATH"] = os.pathsep.join([str(HERE), settings.get("PYTHONPATH", "")])
     prelude = "import json\ndef report(value): print('reported:' + json.dumps(value), flush=True)\n"
     if EMULATED and not fresh and fits(settings):
-        done = to_fork().run(prelude + source, environment=settings, timeout=600)
+        done = to_fork().run(prelude + source, environment=settings, timeout=600, quickly=not silent)
     else:
         command = [sys.executable, "-c", prelude + source]
         done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=600)

@@ -5,7 +5,7 @@ import re
 
 import cases
 import pytest
-from conftest import EMULATED, HERE, SCHEDULES
+from conftest import EMULATED, HERE
 
 PRELUDE = """
 import spillway, torch
@@ -49,21 +49,18 @@ report([same(found, run(spillway.compat.NoOpManager())[0]), copied.out, on_host,
 """
 
 
-def settings(schedule):
-    return {"SPILLWAY_EMULATE_SCHEDULE": schedule, "SPILLWAY_EMULATE_CHECK": "1"} if EMULATED else {}
+LATE = {"SPILLWAY_EMULATE_SCHEDULE": "late", "SPILLWAY_EMULATE_CHECK": "1"} if EMULATED else {}
 
 
 @pytest.mark.skipif(not EMULATED, reason="needs two devices, which the emulated GPU always has")
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_one_region_moves_activations_of_two_devices(program, schedule):
-    found = program(PRELUDE + TWO_DEVICES, SPILLWAY_EMULATE_DEVICES="2", **settings(schedule))
+def test_one_region_moves_activations_of_two_devices(program):
+    found = program(PRELUDE + TWO_DEVICES, SPILLWAY_EMULATE_DEVICES="2", **LATE)
     assert found == [True, [True, True], []]
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_where_host_memory_ends_activations_stay(program, schedule):
+def test_where_host_memory_ends_activations_stay(program):
     limit = 1 << 20  # four activations of 256 KiB, of the six offloadable ones
-    found = program(PRELUDE + LITTLE_HOST_MEMORY, SPILLWAY_PINNED_LIMIT=str(limit), **settings(schedule))
+    found = program(PRELUDE + LITTLE_HOST_MEMORY, SPILLWAY_PINNED_LIMIT=str(limit), **LATE)
     equal, offloaded, on_host, reports = found
     assert equal and 0 < offloaded == on_host <= limit and not reports
 
