@@ -30,6 +30,8 @@ OF_LINKING = re.compile(
 HEADERS = re.compile(r" (-I\S+|-isystem \S+)")
 DEFINED = re.compile(r"^ *#(define|undef) +(\w+)", re.MULTILINE)
 INCLUDE = re.compile(r'#include ([<"][\w/.+-]+[>"])')
+#: Functions that each program has get names of their own.
+OF_EACH_PROGRAM = re.compile(r"\b(main|register_benchmarks)\(")
 NAMED = re.compile(
     r"^(?:__attribute__\S* )?(?:(?:class|struct|union|enum class|enum|concept|using) (\w+)"
     r"|[\w:<>,&*\[\] ]*?(?<!:)\b(\w+) ?(?:\(|=|\{|;|\[))"
@@ -43,7 +45,8 @@ def names_of(text):
         for line in text.splitlines()
         if re.match(r"(?!namespace|using (?!\w+ =)|[A-Z_]+\()\w", line)
     ]
-    return {match[1] or match[2] for match in found if match} - {None, "main"}
+    names = {match[1] or match[2] for match in found if match} - {None}
+    return {name for name in names if not OF_EACH_PROGRAM.match(f"{name}(")}
 
 
 def stands_alone(text):
@@ -78,7 +81,7 @@ class Batch:
             match = INCLUDE.match(line)
             # Twice in one source is a finding, and lists are included for what they are each time.
             again = match and match[1] in self.included and headers.count(match[1]) == 1
-            line = line.replace("int main(", f"int main_{len(self.sources)}(")
+            line = OF_EACH_PROGRAM.sub(rf"\1_{len(self.sources)}(", line)
             self.lines.append("" if again and match[1][-3:-1] != "nc" else line)
             self.origin.append(source)
         self.included |= set(headers)
