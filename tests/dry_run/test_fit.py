@@ -88,11 +88,11 @@ def test_the_fastest_of_each_gpu_comes_first_and_is_named(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "expected a profile before --"),
+        ((), "expected a profile before the command"),
         (("h200", "h200"), "h200: is given twice"),
         (("h200", "--vary", "batch"), "--vary=batch: expected NAME=VALUE"),
         (("h200", "--vary", "batch=1,,2"), "expected NAME=VALUE"),
-        (("h200", "--vary", "batch=1"), "the command has no {batch}"),
+        (("h200", "--vary", "batch=1"), "is not in the command. Put {batch} where"),
         (("h200", "--vary", "layers=1", "--vary", "layers=2"), "names layers twice"),
         (("h200", "--vary", "layers=1,x", "--samples-per-step", "layers"), "expected numbers above 0"),
         (("h200", "--ways", "fast"), "--ways=fast: expected plain, checkpoint"),

@@ -22,7 +22,7 @@ RUN = ("emulate",)
 CASES: dict[str, tuple[tuple[str, ...], str, Callable[[Path], object] | None]] = {
     "no command": (
         (),
-        "spillway: expected a command: run, env, emulate, dry-run, report, explain, top, trace, doctor, "
+        "spillway: expected a command: run, env, emulate, dry-run, fit, report, explain, top, trace, doctor, "
         "bench (see spillway --help)",
         None,
     ),

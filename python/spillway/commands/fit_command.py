@@ -41,7 +41,7 @@ def _gpus(ctx: click.Context, _: click.Parameter, words: tuple[str, ...]) -> tup
         return words
     if not words:
         raise click.UsageError(
-            f"expected a profile before --. Use one of {', '.join(profiles.names())}.", ctx
+            f"expected a profile before the command. Use one of {', '.join(profiles.names())}.", ctx
         )
     for word in words:
         profiles.read(word)
@@ -61,7 +61,7 @@ def _variables(given: tuple[str, ...], command: tuple[str, ...]) -> dict[str, tu
             raise click.ClickException(f"--vary={each}: names {name} twice. Remove one.")
         if not any(f"{{{name}}}" in word for word in command):
             raise click.ClickException(
-                f"--vary={each}: the command has no {{{name}}}. Put it where the value belongs."
+                f"--vary={each}: is not in the command. Put {{{name}}} where the value belongs."
             )
         variables[name] = listed
     return variables

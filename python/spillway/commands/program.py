@@ -138,7 +138,7 @@ def _answer(program: str, command: Sequence[str], env: Mapping[str, str], questi
     from spillway.dry_run.run import run_dry
 
     if isinstance(question, Search):
-        from spillway.dry_run.fit import fit
+        from spillway.dry_run.fitting import fit
 
         return fit(program, command, question)
     if question.alternatives:
