@@ -95,8 +95,8 @@ void spillway_emulator_describe_addresses(const char* (*describe)(uintptr_t at))
 void spillway_emulator_location(const char* location);
 /// 1: until the call with 0, locks and semaphores of the calling thread establish no order.
 void spillway_emulator_pause_threads(int pause);
-/// One thread releases what it knows to have happened at `object`, and another one acquires it there:
-/// for locks that the checker cannot see.
+/// One thread releases what it knows to have happened at `object`, and another one acquires it
+/// there: for locks that the checker cannot see.
 void spillway_emulator_thread_releases(const void* object);
 void spillway_emulator_thread_acquires(const void* object);
 /// A kernel failed on the device: `error` (a CUresult) is sticky in the process. Calls that found

@@ -139,7 +139,7 @@ def test_a_target_that_is_none_is_one_line(target, capfd):
 def statistics_page(path: Path, devices: int = 1, tags: int = 1, name: bytes = b"job") -> Path:
     counts = (1, devices, tags, 1, 0, 0, 0)
     head = reading._HEAD.pack(reading.MAGIC, reading.VERSION, reading.SIZE, 7, 1, 2, 10**9, 1, 3, *counts)
-    body = reading._DEVICE.pack(*range(18)) * 8 + reading._TAG.pack(name, 1, 2, 3, 4) * 24
+    body = reading._DEVICE.pack(*range(20)) * 8 + reading._TAG.pack(name, 1, 2, 3, 4) * 24
     path.write_bytes(head + body)
     path.chmod(0o600)
     return path

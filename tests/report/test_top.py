@@ -221,7 +221,7 @@ def test_a_page_that_was_written_while_it_was_copied_is_copied_again(running, mo
 @pytest.mark.parametrize(
     ("change", "mode", "message"),
     [
-        (lambda text: text.__setitem__(slice(8, 12), struct.pack("<I", 4)), 0o600, "layout 4"),
+        (lambda text: text.__setitem__(slice(8, 12), struct.pack("<I", 5)), 0o600, "layout 5"),
         (lambda text: text.__setitem__(slice(0, 8), b"Anything"), 0o600, "statistics page"),
         (lambda text: text.__delitem__(slice(100, None)), 0o600, "is damaged"),
         (lambda text: text.extend(b"more"), 0o600, "is damaged"),

@@ -46,9 +46,9 @@ const char* model_class_name(ModelClass of);
 enum class StorageResidency : std::uint8_t { kResident, kOffloading, kOffloaded, kFetching };
 
 /// A storage whose residency Spillway decides: of a parameter, a buffer, a gradient, an optimizer
-/// state, or a cast of a parameter that autocast keeps. The storage object stays the same, and so does its size. While it is offloaded, its data
-/// pointer is an address of its own at which nothing is mapped. Its device address changes from one
-/// fetch to the next.
+/// state, or a cast of a parameter that autocast keeps. The storage object stays the same, and so
+/// does its size. While it is offloaded, its data pointer is an address of its own at which nothing
+/// is mapped. Its device address changes from one fetch to the next.
 ///
 /// The storage's DataPtr owns it. It ends with the storage, or when that gets other memory
 /// (`resize_`).
