@@ -211,7 +211,7 @@ def become(request):
 
 def end(main, quickly):
     """Ends this process as an interpreter ends, except that modules are not taken apart: that copies much of
-    the memory that it shares with the first process. Quickly, libraries are not asked of the end either. Both
+    the memory that it shares with the first process. Quickly, libraries do not learn of it either. Both
     take most of an empty program's time."""
     threading._shutdown()
     atexit._run_exitfuncs()
