@@ -5,12 +5,10 @@ import functools
 import math
 import re
 from collections.abc import Mapping
-from pathlib import Path
 
 import click
 
 from spillway import launch, profiles
-from spillway._files import can_be_written
 from spillway.commands import emulated_job, program
 from spillway.commands.dry_run_command import steps_of
 from spillway.commands.help import Option, examples
@@ -105,8 +103,7 @@ def fit(
     steps: int,
     output: str | None,
 ) -> None:
-    if output is not None and output != "-" and not can_be_written(Path(output)):
-        raise click.ClickException(f"--json={output}: cannot be written. Name a file in a writable folder.")
+    program.check_output(output)
     environments: dict[str, Mapping[str, str]] = {
         gpu: launch.environment(True, profile=gpu, shape_only=True) for gpu in gpus
     }

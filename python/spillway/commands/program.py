@@ -74,11 +74,16 @@ def question_of(
 ) -> Question:
     """The question of a dry run with this environment. Raises ClickException or LaunchError for an unusable
     value."""
-    if output is not None and output != "-" and not can_be_written(Path(output)):
-        raise click.ClickException(f"--json={output}: cannot be written. Name a file in a writable folder.")
+    check_output(output)
     given = profile or os.environ.get(PROFILE)
     alternatives = () if compare is None else tuple(parse(compare, env))
     return Question(profiles.read(given).name if given else "", samples, steps, alternatives, output)
+
+
+def check_output(output: str | None) -> None:
+    """Raises ClickException if the JSON of a dry run could not be written. None is none, and - is stdout."""
+    if output is not None and output != "-" and not can_be_written(Path(output)):
+        raise click.ClickException(f"--json={output}: cannot be written. Name a file in a writable folder.")
 
 
 def _try_folder(folder: Path) -> None:

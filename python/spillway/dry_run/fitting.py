@@ -3,24 +3,21 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from spillway._files import reason_of
 from spillway._text import printable
 from spillway.checked_run import NOT_EXECUTABLE, end_alike
 from spillway.dry_run import words
 from spillway.dry_run.answer import Answer
 from spillway.dry_run.comparison import INTERRUPTED, UNANSWERED, run_silently, why_not
 from spillway.dry_run.question import Question
-from spillway.dry_run.run import console
+from spillway.dry_run.run import console, write_json
 from spillway.dry_run.search import Candidate, Search, candidates
 from spillway.report.sizes import percent, size
 
@@ -34,7 +31,7 @@ class _Found:
     candidate: Candidate
     answer: Answer
     samples: float | None
-    why: str = field(default="")  # it has no prediction
+    why: str = ""  # it has no prediction
 
     @property
     def fits(self) -> bool:
@@ -91,7 +88,8 @@ def fit(program: str, command: Sequence[str], search: Search) -> int:
     gpus = list(search.gpus)
     found.sort(key=lambda each: (gpus.index(each.candidate.gpu), -(each.rate or 0)))
     _show(found, command, search, shown)
-    wrong = _write_document(found, search)
+    document = {"spillway_fit": FORMAT, "runs": [_document(each) for each in found]}
+    wrong = write_json(document, search.output, "spillway fit")
     return wrong or (0 if any(each.fits for each in found) else UNANSWERED)
 
 
@@ -143,25 +141,6 @@ def _row(each: _Found, search: Search) -> list[str]:
         size(answer.pinned),
         limit_of(answer),
     ]
-
-
-def _write_document(found: Sequence[_Found], search: Search) -> int:
-    """Writes the requested JSON. If the file cannot be written, prints one line to stderr and returns 1."""
-    if search.output is None:
-        return 0
-    document = {"spillway_fit": FORMAT, "runs": [_document(each) for each in found]}
-    text = json.dumps(document, indent=2)
-    if search.output == "-":
-        print(text)
-        return 0
-    try:
-        Path(search.output).write_text(text + "\n")
-    except OSError as error:
-        console().print(
-            Text(f"spillway fit: --json={printable(search.output)}: cannot be written ({reason_of(error)})")
-        )
-        return 1
-    return 0
 
 
 def _document(each: _Found) -> dict[str, Any]:

@@ -66,27 +66,30 @@ def answer_of(
 
 
 def write_document(answers: Sequence[Answer], question: Question) -> int:
-    """Writes the requested JSON. If the file cannot be written, prints one line to stderr and returns 1."""
-    if question.output is None:
+    """As write_json(), in the form of a dry run."""
+    document = {
+        "spillway_dry_run": FORMAT,
+        "profile": question.profile or None,
+        "samples_per_step": question.samples,
+        "runs": [answer.document(question.samples) for answer in answers],
+    }
+    return write_json(document, question.output, "spillway dry-run")
+
+
+def write_json(document: dict[str, Any], output: str | None, command: str) -> int:
+    """Writes the JSON that `command` was asked for, if it was. If the file cannot be written, prints one line
+    to stderr and returns 1."""
+    if output is None:
         return 0
-    text = json.dumps(
-        {
-            "spillway_dry_run": FORMAT,
-            "profile": question.profile or None,
-            "samples_per_step": question.samples,
-            "runs": [answer.document(question.samples) for answer in answers],
-        },
-        indent=2,
-    )
-    if question.output == "-":
+    text = json.dumps(document, indent=2)
+    if output == "-":
         print(text)
         return 0
     try:
-        Path(question.output).write_text(text + "\n")
+        Path(output).write_text(text + "\n")
     except OSError as error:
         print(
-            f"spillway dry-run: --json={printable(question.output)}: cannot be written ({reason_of(error)})",
-            file=sys.stderr,
+            f"{command}: --json={printable(output)}: cannot be written ({reason_of(error)})", file=sys.stderr
         )
         return 1
     return 0
