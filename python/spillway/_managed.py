@@ -242,12 +242,12 @@ def _is_given(parameter: Any) -> bool:
 
 
 def _manage_given(parameters: Iterable[Any]) -> bool:
-    """What an optimizer is given. Returns whether there was a parameter that was not known."""
+    """What an optimizer is given. Returns whether a parameter is managed that was not before."""
     given = [each for each in parameters if each.is_cuda and _is_given(each)]
-    new = [each for each in given if not glue().manages(each) and each.nbytes >= _MIN_BYTES]
+    new = [each for each in given if not glue().manages(each)]
     for parameter in given:
         manage_parameter(parameter)
-    return bool(new)
+    return any(map(glue().manages, new))
 
 
 def _manage_gradient(parameter: torch.Tensor) -> None:
