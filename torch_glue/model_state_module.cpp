@@ -35,15 +35,9 @@ ModelClass class_named(const std::string& name) {
   throw py::value_error(name + ": is no class of model state");
 }
 
-/// Null if the tensor's storage is not managed.
-ManagedStorage* managed_of(const at::Tensor& tensor) {
-  return tensor.has_storage() ? ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl())
-                              : nullptr;
-}
-
 /// Makes the tensor's storage resident until the step ends: its address is about to be used.
 void keep_in_step(const at::Tensor& tensor) {
-  ManagedStorage* const managed = managed_of(tensor);
+  ManagedStorage* const managed = ManagedStorage::of(tensor);
   if (managed == nullptr) return;
   PinnedStorages pinned;
   pinned.add(tensor, /*writes=*/true);
@@ -64,7 +58,7 @@ void stays_in_process_group(const at::Tensor& tensor) {
 }
 
 void set_managed_name(const at::Tensor& tensor, const std::string& name) {
-  const ManagedStorage* const managed = managed_of(tensor);
+  const ManagedStorage* const managed = ManagedStorage::of(tensor);
   if (managed != nullptr) ManagedStorages::instance().set_name(managed->id(), name);
 }
 
@@ -115,7 +109,7 @@ void report_fetches(std::uintptr_t function, const std::vector<int>& roles) {
 /// Likewise, with the gradients and states that belong to it, because the program asks for it.
 /// Returns whether it is managed.
 bool keep_on_device(const at::Tensor& tensor) {
-  ManagedStorage* const managed = managed_of(tensor);
+  ManagedStorage* const managed = ManagedStorage::of(tensor);
   if (managed == nullptr) return false;
   managed->keep_owned();
   keep_resident(tensor, ResidentReason::kKept);
@@ -123,7 +117,7 @@ bool keep_on_device(const at::Tensor& tensor) {
 }
 
 bool manages(const at::Tensor& tensor) {
-  return managed_of(tensor) != nullptr;
+  return ManagedStorage::of(tensor) != nullptr;
 }
 
 /// Begins to fetch those that are managed, on the current streams: other streams wait at their use.
@@ -137,7 +131,7 @@ void fetch_tensors(const std::vector<at::Tensor>& tensors) {
 std::uint64_t offload_tensors(const std::vector<at::Tensor>& tensors) {
   Bytes freed;
   for (const at::Tensor& tensor : tensors)
-    if (ManagedStorage* const managed = managed_of(tensor))
+    if (ManagedStorage* const managed = ManagedStorage::of(tensor))
       freed += managed->shared_from_this()->offload();
   return freed.count();
 }

@@ -35,10 +35,7 @@ constexpr int kSlotOfCast = -1;
 
 /// Manages what autocast keeps of all parameters until it ends.
 void manage_cast(const at::Tensor& source, const at::Tensor& cast) {
-  if (!source.has_storage() ||
-      ManagedStorage::of(*source.storage().unsafeGetStorageImpl()) == nullptr)
-    return;
-  if (autocast_keeps_cast(source, cast.scalar_type()))
+  if (ManagedStorage::of(source) != nullptr && autocast_keeps_cast(source, cast.scalar_type()))
     ManagedStorages::instance().manage(cast, ModelClass::kCast, source, kSlotOfCast);
 }
 
@@ -129,8 +126,7 @@ void set_guarded(const at::Tensor& tensor) {
 }
 
 void guard_alias(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.has_storage()) return;
-  if (ManagedStorage::of(*tensor.storage().unsafeGetStorageImpl()) != nullptr) set_guarded(tensor);
+  if (ManagedStorage::of(tensor) != nullptr) set_guarded(tensor);
 }
 
 PinnedStorages::~PinnedStorages() {

@@ -103,6 +103,11 @@ ManagedStorage* ManagedStorage::of(const c10::StorageImpl& storage) {
   return static_cast<const Owner*>(memory.get_context())->get();
 }
 
+ManagedStorage* ManagedStorage::of(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.has_storage()) return nullptr;
+  return of(*tensor.storage().unsafeGetStorageImpl());
+}
+
 void ManagedStorage::end(void* context) {
   // Threads that do not exist in the child may hold the locks.
   if (in_forked_child()) return;

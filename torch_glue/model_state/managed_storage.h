@@ -79,6 +79,8 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
 
   /// Null if it is not managed. Takes no lock.
   static ManagedStorage* of(const c10::StorageImpl& storage);
+  /// Of the tensor's storage, if it is defined and has one.
+  static ManagedStorage* of(const at::Tensor& tensor);
 
   ~ManagedStorage();
   ManagedStorage(const ManagedStorage&) = delete;

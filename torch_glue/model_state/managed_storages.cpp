@@ -110,10 +110,9 @@ Unmanaged ManagedStorages::manage_storage(const at::Tensor& tensor,
     return Unmanaged::kNone;
   }
   AccessOrder::Id id = 0;
-  if (owner.defined() && owner.has_storage()) {
-    const ManagedStorage* const known = ManagedStorage::of(*owner.storage().unsafeGetStorageImpl());
-    if (known != nullptr && known->keeps_owned()) return Unmanaged::kKept;
-    if (known != nullptr) id = known->id() + static_cast<AccessOrder::Id>(slot) % kSlots;
+  if (const ManagedStorage* const known = ManagedStorage::of(owner)) {
+    if (known->keeps_owned()) return Unmanaged::kKept;
+    id = known->id() + static_cast<AccessOrder::Id>(slot) % kSlots;
   }
   if (id == 0) id = std::exchange(next_id_, next_id_ + kSlots);
   const auto made = this->of(*device).manage(storage, of, id);
