@@ -36,12 +36,19 @@ void* emulated_lookup(const char* name, int version) {
   return lookup == nullptr ? nullptr : lookup(name, version);
 }
 
+progress::Report checker_function(const char* name) {
+  return reinterpret_cast<progress::Report>(dlsym(RTLD_DEFAULT, name));
+}
+
 Result<const Api*> load_once() {
   SPILLWAY_ASSIGN_OR_RETURN(const auto emulate, env::flag("SPILLWAY_EMULATE"));
   SPILLWAY_ASSIGN_OR_RETURN(Api table, load(emulate ? emulated_lookup : real_lookup));
   const auto* api = new Api(table);  // never freed: used until the process ends
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*api, Init, 0));  // NOLINT(*NewDeleteLeaks): see above
-  progress::is_checked = tags_are_reported();
+  if (tags_are_reported()) {
+    progress::releases = checker_function("spillway_emulator_thread_releases");
+    progress::acquires = checker_function("spillway_emulator_thread_acquires");
+  }
   return api;
 }
 
@@ -99,12 +106,6 @@ void describe_addresses(const char* (*describe)(std::uintptr_t at)) {
   const auto set =
       reinterpret_cast<Set>(dlsym(RTLD_DEFAULT, "spillway_emulator_describe_addresses"));
   if (emulated() && set != nullptr) set(describe);
-}
-
-void progress::report(const char* function, const void* object) {
-  using Report = void (*)(const void*);
-  const auto known = reinterpret_cast<Report>(dlsym(RTLD_DEFAULT, function));
-  if (known != nullptr) known(object);
 }
 
 bool tags_are_reported() {
