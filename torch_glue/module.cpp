@@ -3,6 +3,7 @@
 #include "allocator/tag/tag.h"
 #include "torch_glue/base/compat.h"
 #include "torch_glue/carried_error.h"
+#include "torch_glue/compiled/graph_operators.h"
 #include "torch_glue/cuda_allocator/cuda_allocator.h"
 #include "torch_glue/job.h"
 #include "torch_glue/modules.h"
@@ -178,6 +179,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
       py::arg("optimized") = false,
       py::call_guard<py::gil_scoped_release>());
   module.def("stats", &spillway::stats_dict);
+  module.def("define_graph_operators", &spillway::define_graph_operators);
   module.def("graphs_are_compiled",
              [] { spillway::Runtime::instance().step().graphs_are_compiled(); });
   module.def("has_budget", [] { return spillway::Runtime::instance().step().has_budget(); });

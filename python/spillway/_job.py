@@ -83,6 +83,7 @@ def _of_another_version() -> str | None:
 
 
 def _set_up(given: dict[str, str]) -> None:
+    from spillway import _saved_in_graphs
     from spillway._higher_order import pass_through
     from spillway.cpu_offload import end_steps_with_optimizers
 
@@ -96,6 +97,7 @@ def _set_up(given: dict[str, str]) -> None:
         raise SystemExit(_warn(str(error))) from None
     end_steps_with_optimizers()
     pass_through()
+    _saved_in_graphs.start()
     has_budget = "budget" in given or "time_limit" in given
     if "recompute" in given or (has_budget and os.environ.get("SPILLWAY_RECOMPUTE") != "0"):
         from spillway._recompute import note_fused_steps

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ContextDecorator
 from typing import Any
 
+from spillway import _saved_in_graphs
 from spillway._load import glue
 from spillway._scope import Opening, Scope
 
@@ -26,6 +27,7 @@ class Region(Scope, ContextDecorator):
         # Only programs that have hooks on modules have calls that were left.
         if calls := sys.modules.get("spillway._module_calls"):
             calls.end_all_left()
+        _saved_in_graphs.start()
         return self._entry(), glue().leave_region
 
     def __call__(self, func: Any) -> Any:

@@ -7,13 +7,13 @@ namespace spillway {
 namespace {
 
 /// That of both allocators: kernels may be selected by alignment.
-constexpr Bytes kAlignment{512};
+constexpr Bytes kAddressAlignment{512};
 constexpr Bytes kReservation{1ULL << 38U};
 
 }  // namespace
 
 Result<driver::DevicePtr> OffloadedAddresses::take(Bytes size) {
-  const Bytes rounded = size.rounded_up(kAlignment);
+  const Bytes rounded = size.rounded_up(kAddressAlignment);
   const LightLock lock(mutex_);
   std::vector<driver::DevicePtr>& returned = returned_[rounded];
   if (!returned.empty()) {
@@ -34,7 +34,7 @@ Result<driver::DevicePtr> OffloadedAddresses::take(Bytes size) {
 
 void OffloadedAddresses::give(driver::DevicePtr at, Bytes size) {
   const LightLock lock(mutex_);
-  returned_[size.rounded_up(kAlignment)].push_back(at);
+  returned_[size.rounded_up(kAddressAlignment)].push_back(at);
 }
 
 }  // namespace spillway

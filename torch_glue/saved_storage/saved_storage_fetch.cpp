@@ -28,13 +28,13 @@ namespace {
 
 /// Alignment of both allocators' memory. Kernels may be selected by alignment, so a fetched copy
 /// has the alignment of the original.
-constexpr Bytes kAlignment{512};
+constexpr Bytes kBlockAlignment{512};
 
 }  // namespace
 
 ByteRange SavedStorage::on_device_again() const {
   const ByteRange saved = copy_.extent();
-  return {saved.begin.rounded_down(kAlignment), saved.end};
+  return {saved.begin.rounded_down(kBlockAlignment), saved.end};
 }
 
 SharedStorage::OnDevice SavedStorage::fetch(std::uint64_t& round, const ByteRange& bytes) {
@@ -131,7 +131,7 @@ c10::Storage SavedStorage::fetch(c10::cuda::CUDAStream consumer, CopyPriority pr
                        /*resizable=*/true);
   if (site_.watched) {
     const Bytes still_offloaded =
-        size_.rounded_up(kAlignment) - bytes.size().rounded_up(kAlignment);
+        size_.rounded_up(kBlockAlignment) - bytes.size().rounded_up(kBlockAlignment);
     device_.curve().present(site_.step, site_.index, still_offloaded);
     device_.curve().watch(site_.step, address_of(storage), site_.index, bytes.size());
   }

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What graphs of `torch.compile` save: each tensor is offloaded on its own while the forward graph runs, and
+fetched where the backward graph first uses it.
+
+AOTAutograd splits a function into a forward and a backward graph, whatever backend compiles them. Autograd
+sees the saved tensors when the forward graph has ended, and wants them back before the backward graph begins.
+So they pass through `spillway::save` after the last use in the forward graph, which returns a handle, and
+through `spillway::load` before the first use in the backward graph.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from spillway._after_import import after_import
+from spillway._load import glue
+
+if TYPE_CHECKING:
+    import torch
+    from torch import fx
+
+__all__ = ["start"]
+
+# The value of PyTorch's setting. It is part of the keys of the compiler's caches, so graphs that were compiled
+# without Spillway, or by another version of this pass, are not used.
+_SETTING = "spillway-1"
+_MIN_BYTES = 4096  # of a storage: smaller ones are saved by autograd
+
+
+@functools.cache
+def start() -> None:
+    """From now on, for graphs that are compiled later. Without effect where the program has turned on
+    PyTorch's own activation offloading in graphs."""
+    after_import("torch._functorch.config", _set)
+    after_import("torch._functorch._activation_offloading.activation_offloading", _patch)
+    after_import("torch._inductor.lowering", _lower)
+
+
+def _set(config: ModuleType) -> None:
+    if not config.enable_activation_offloading:
+        config.enable_activation_offloading = _SETTING  # type: ignore[attr-defined]
+
+
+def _patch(module: ModuleType) -> None:
+    """Both partitioners call this function with the graphs that they have made."""
+    from torch._functorch import config
+
+    original = module.enable_activation_offloading
+
+    @functools.wraps(original)
+    def enable_activation_offloading(
+        forward: fx.GraphModule, backward: fx.GraphModule, returned: int, static: Any
+    ) -> None:
+        if config.enable_activation_offloading != _SETTING:
+            original(forward, backward, returned, static)
+        elif _may_change_graphs():
+            save_one_by_one(forward, backward, returned)
+
+    module.enable_activation_offloading = enable_activation_offloading  # type: ignore[attr-defined]
+
+
+def _may_change_graphs() -> bool:
+    """Not under saved-tensor hooks of the program, such as those of a checkpoint: they decide about what the
+    graph saves, and would see handles. Not for CUDA graphs, whose memory stays where it was captured."""
+    import torch
+    from torch._inductor import config
+
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    return hooks is None and not config.triton.cudagraphs
+
+
+def save_one_by_one(forward: fx.GraphModule, backward: fx.GraphModule, returned: int) -> None:
+    """Change both graphs. `returned`: the number of results of the forward graph before what it saves."""
+    _operators()
+    output = forward.graph.output_node()
+    results = list(output.args[0])
+    inputs = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
+    last_uses = _last_uses(forward.graph)
+    stays = {_storage(node) for node in forward.graph.find_nodes(op="placeholder")}
+    stays.update(_storage(node) for node in results[:returned])
+    saved: dict[fx.Node, fx.Node] = {}
+    for at, node in enumerate(results[returned:], returned):
+        restored = inputs.get(getattr(node, "name", ""))
+        if restored is None or not _is_offloadable(node) or _storage(node) in stays:
+            continue
+        if node not in saved:
+            if not _load_before_use(backward.graph, restored):
+                continue
+            saved[node] = _save_after(forward.graph, last_uses[_storage(node)], node)
+        results[at] = saved[node]
+    if not saved:
+        return
+    output.args = (tuple(results) if isinstance(output.args[0], tuple) else results,)
+    for module in (forward, backward):
+        module.graph.lint()
+        module.recompile()
+
+
+def _value(node: Any) -> Any:
+    import torch
+
+    value = node.meta.get("val") if hasattr(node, "meta") else None
+    return value if isinstance(value, torch.Tensor) else None
+
+
+def _values(node: Any) -> Iterator[torch.Tensor]:
+    import torch
+    from torch.utils import _pytree
+
+    if hasattr(node, "meta"):
+        yield from (each for each in _pytree.tree_leaves(node.meta.get("val")) if isinstance(each, torch.Tensor))
+
+
+def _storage_of(value: torch.Tensor) -> Any:
+    import torch
+
+    return value.untyped_storage()._cdata if value.layout is torch.strided else id(value)
+
+
+def _storage(node: Any) -> Any:
+    """Equal for tensors that share memory; None if it is no tensor."""
+    value = _value(node)
+    return None if value is None else _storage_of(value)
+
+
+def _last_uses(graph: fx.Graph) -> dict[Any, fx.Node]:
+    """The last operator that makes or reads each storage."""
+    last = {}
+    for node in graph.nodes:
+        if node.op != "output":
+            for each in (node, *node.all_input_nodes):
+                last.update((_storage_of(value), node) for value in _values(each))
+    return last
+
+
+def _is_offloadable(node: Any) -> bool:
+    """Whether it may be worth it: the region decides when the graph runs."""
+    import torch
+
+    value = _value(node)
+    if value is None or not _is_on_gpu(value) or value.layout is not torch.strided:
+        return False
+    size = value.untyped_storage().nbytes()
+    return not isinstance(size, int) or size >= _MIN_BYTES
+
+
+def _is_on_gpu(value: torch.Tensor) -> bool:
+    return value.is_cuda
+
+
+def _save_after(graph: fx.Graph, last: fx.Node, node: fx.Node) -> fx.Node:
+    import torch
+
+    while last.next.op == "placeholder":
+        last = last.next
+    with graph.inserting_after(last):
+        handle: fx.Node = graph.call_function(torch.ops.spillway.save.default, (node,), name=f"saved_{node.name}")
+    handle.meta["val"] = _fake_handle(_value(node))
+    # How autograd keeps it.
+    if node.meta.get("saved_tensor_with_no_vc_check"):
+        handle.meta["saved_tensor_with_no_vc_check"] = True
+    return handle
+
+
+def _fake_handle(value: Any) -> Any:
+    import torch
+
+    with value.fake_mode:
+        return torch.empty((), dtype=torch.int64, device="cpu")
+
+
+def _load_before_use(graph: fx.Graph, restored: fx.Node) -> bool:
+    """Make an input of the graph a handle. Returns whether it is: not if its sizes are unknown there, or if the
+    graph returns it."""
+    import torch
+
+    value = _value(restored)
+    views, first = _views_before_use(restored)
+    if value is None or first is None:
+        return False
+    symbols = _symbols(graph)
+    layout = (*value.size(), *value.stride())
+    if any(not _free_symbols(each) <= symbols.keys() for each in layout):
+        return False
+    with graph.inserting_before(first):
+        sizes = [_size_node(each, symbols) for each in layout]
+        load = graph.call_function(
+            torch.ops.spillway.load.default,
+            (restored, sizes[: value.dim()], sizes[value.dim() :], value.dtype, value.device),
+            name=f"loaded_{restored.name}",
+        )
+    load.meta.update(restored.meta)
+    restored.meta = {key: each for key, each in restored.meta.items() if key != "tensor_meta"}
+    restored.meta["val"] = _fake_handle(value)
+    restored.replace_all_uses_with(load, delete_user_cb=lambda user: user is not load)
+    for view in views:
+        first.prepend(view)
+    return True
+
+
+def _views_before_use(node: fx.Node) -> tuple[list[fx.Node], fx.Node | None]:
+    """The first operator that reads the tensor, and the views of it before that one, in order."""
+    order = {each: at for at, each in enumerate(node.graph.nodes)}
+    found: set[fx.Node] = set()
+    reads: list[fx.Node] = []
+    waiting = [node]
+    while waiting:
+        for user in waiting.pop().users:
+            if _is_view(user):
+                found.add(user)
+                waiting.append(user)
+            else:
+                reads.append(user)
+    if not reads:
+        return [], None
+    first = min(reads, key=order.__getitem__)
+    if first.op == "output":
+        return [], None
+    return sorted((each for each in found if order[each] < order[first]), key=order.__getitem__), first
+
+
+def _is_view(node: fx.Node) -> bool:
+    import torch
+
+    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
+
+
+def _free_symbols(size: Any) -> set[Any]:
+    return set() if isinstance(size, int) else set(size.node.expr.free_symbols)
+
+
+def _symbols(graph: fx.Graph) -> dict[Any, fx.Node]:
+    """The graph's inputs that are symbols of sizes."""
+    import sympy
+    import torch
+
+    found = {}
+    for node in graph.find_nodes(op="placeholder"):
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt) and isinstance(value.node.expr, sympy.Symbol):
+            found[value.node.expr] = node
+    return found
+
+
+def _size_node(size: Any, symbols: dict[Any, fx.Node]) -> Any:
+    """The size as an operand: a number, or what computes it."""
+    from torch import fx
+    from torch.utils._sympy.interp import sympy_interp
+    from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+    if isinstance(size, int):
+        return size
+    expression = size.node.expr
+    if expression in symbols:
+        return symbols[expression]
+    proxies = {symbol: fx.Proxy(node) for symbol, node in symbols.items()}
+    computed = sympy_interp(PythonReferenceAnalysis, proxies, expression)
+    if not isinstance(computed, fx.Proxy):
+        return int(computed)
+    computed.node.meta["val"] = size
+    return computed.node
+
+
+@functools.cache
+def _operators() -> None:
+    import torch
+
+    glue().define_graph_operators()
+
+    @torch.library.register_fake("spillway::save")
+    def _(tensor: torch.Tensor) -> torch.Tensor:
+        return torch.empty((), dtype=torch.int64, device="cpu")
+
+    @torch.library.register_fake("spillway::load")
+    def _(handle: Any, size: Any, stride: Any, dtype: Any, device: Any) -> torch.Tensor:
+        return torch.empty_strided(size, stride, dtype=dtype, device=device)
+
+
+def _lower(module: ModuleType) -> None:
+    pass
