@@ -15,8 +15,9 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from spillway import _saved_in_inductor
 from spillway._after_import import after_import
-from spillway._load import glue
+from spillway._graph_operators import operators
 
 if TYPE_CHECKING:
     import torch
@@ -36,7 +37,7 @@ def start() -> None:
     PyTorch's own activation offloading in graphs."""
     after_import("torch._functorch.config", _set)
     after_import("torch._functorch._activation_offloading.activation_offloading", _patch)
-    after_import("torch._inductor.lowering", _lower)
+    _saved_in_inductor.start()
 
 
 def _set(config: ModuleType) -> None:
@@ -74,7 +75,6 @@ def _may_change_graphs() -> bool:
 
 def save_one_by_one(forward: fx.GraphModule, backward: fx.GraphModule, returned: int) -> None:
     """Change both graphs. `returned`: the number of results of the forward graph before what it saves."""
-    _operators()
     output = forward.graph.output_node()
     results = list(output.args[0])
     inputs = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
@@ -157,7 +157,7 @@ def _save_after(graph: fx.Graph, last: fx.Node, node: fx.Node) -> fx.Node:
     while last.next.op == "placeholder":
         last = last.next
     with graph.inserting_after(last):
-        handle: fx.Node = graph.call_function(torch.ops.spillway.save.default, (node,), name=f"saved_{node.name}")
+        handle: fx.Node = graph.call_function(operators()[0], (node,), name=f"saved_{node.name}")
     handle.meta["val"] = _fake_handle(_value(node))
     # How autograd keeps it.
     if node.meta.get("saved_tensor_with_no_vc_check"):
@@ -188,7 +188,7 @@ def _load_before_use(graph: fx.Graph, restored: fx.Node) -> bool:
     with graph.inserting_before(first):
         sizes = [_size_node(each, symbols) for each in layout]
         load = graph.call_function(
-            torch.ops.spillway.load.default,
+            operators()[1],
             (restored, sizes[: value.dim()], sizes[value.dim() :], value.dtype, value.device),
             name=f"loaded_{restored.name}",
         )
@@ -262,22 +262,3 @@ def _size_node(size: Any, symbols: dict[Any, fx.Node]) -> Any:
         return int(computed)
     computed.node.meta["val"] = size
     return computed.node
-
-
-@functools.cache
-def _operators() -> None:
-    import torch
-
-    glue().define_graph_operators()
-
-    @torch.library.register_fake("spillway::save")
-    def _(tensor: torch.Tensor) -> torch.Tensor:
-        return torch.empty((), dtype=torch.int64, device="cpu")
-
-    @torch.library.register_fake("spillway::load")
-    def _(handle: Any, size: Any, stride: Any, dtype: Any, device: Any) -> torch.Tensor:
-        return torch.empty_strided(size, stride, dtype=dtype, device=device)
-
-
-def _lower(module: ModuleType) -> None:
-    pass

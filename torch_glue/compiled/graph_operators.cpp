@@ -6,7 +6,7 @@
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 
-#include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/SavedTensorHooks.h>
 #include <torch/library.h>
 
@@ -19,7 +19,7 @@ namespace spillway {
 namespace {
 
 /// The memory of a handle. The number is what a reader of the tensor sees.
-struct SavedInGraph {
+struct alignas(16) SavedInGraph {  // as inductor asserts of what operators return
   std::int64_t number = 0;
   at::Tensor kept{};                   // without a region
   std::unique_ptr<PackHook> packed{};  // with one
@@ -54,9 +54,11 @@ at::Tensor save(const at::Tensor& tensor) {
                        c10::DataPtr(number, saved.release(), &SavedInGraph::end, at::kCPU),
                        /*allocator=*/nullptr,
                        /*resizable=*/false);
-  return at::detail::make_tensor<c10::TensorImpl>(std::move(storage),
-                                                  c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                                  caffe2::TypeMeta::Make<std::int64_t>());
+  auto handle = c10::make_intrusive<c10::TensorImpl>(std::move(storage),
+                                                     c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                     caffe2::TypeMeta::Make<std::int64_t>());
+  handle->set_sizes_and_strides(at::IntArrayRef{}, at::IntArrayRef{});
+  return at::Tensor(std::move(handle));
 }
 
 at::Tensor load(const at::Tensor& handle,
@@ -84,6 +86,7 @@ void define_graph_operators() {
         "load(Tensor handle, SymInt[] size, SymInt[] stride, ScalarType dtype, Device device) "
         "-> Tensor");
     defined->impl("save", c10::DispatchKey::CUDA, &save);
+    defined->impl("save", c10::DispatchKey::CPU, &save);  // stays
     defined->impl("load", c10::DispatchKey::CPU, &load);
     return defined;
   }();

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What inductor has to know of the operators of `_saved_in_graphs`.
+
+Inductor reuses buffers inside a graph without asking the allocator. What is saved may still be copied to the
+host then, on another stream; what is loaded may share its memory with other saved tensors. Both are freed as
+other buffers are, so the allocator decides when their memory is free, but nothing else is written to them.
+"""
+
+from __future__ import annotations
+
+import functools
+from types import ModuleType
+from typing import Any
+
+from spillway._after_import import after_import
+from spillway._graph_operators import operators
+
+__all__ = ["start"]
+
+
+@functools.cache
+def start() -> None:
+    after_import("torch._inductor.codegen.wrapper", _reuse_nothing)
+    after_import("torch._inductor.fx_passes.reinplace", _write_nothing)
+
+
+def _reuse_nothing(module: ModuleType) -> None:
+    """Buffers of the generated code."""
+    wrapper = module.PythonWrapperCodegen
+    can_reuse, codegen_free = wrapper.can_reuse, wrapper.codegen_free
+
+    @functools.wraps(can_reuse)
+    def can_reuse_if_not_ours(self: Any, input_buffer: Any, *arguments: Any, **options: Any) -> Any:
+        if input_buffer.get_name() in _buffers():
+            return False
+        return can_reuse(self, input_buffer, *arguments, **options)
+
+    @functools.wraps(codegen_free)
+    def free_without_reuse(self: Any, buffer: Any) -> None:
+        name = buffer.get_name()
+        if name not in _buffers() or name in self.freed:
+            codegen_free(self, buffer)
+        elif can_reuse(self, buffer):  # not an input of the graph, for example
+            self.freed.add(name)
+            self.writeline(module.FreeLine(self, buffer))
+
+    wrapper.can_reuse, wrapper.codegen_free = can_reuse_if_not_ours, free_without_reuse
+
+
+def _buffers() -> set[str]:
+    """The buffers of the graph that is compiled which are saved or loaded."""
+    from torch._inductor.virtualized import V
+
+    graph: Any = V.graph
+    found = getattr(graph, "_spillway_buffers", None)
+    if found is None or found[0] != len(graph.operations):
+        save, load = operators()
+        names: set[str] = set()
+        for each in graph.operations:
+            operator = getattr(each, "op_overload", None)
+            if operator is save:
+                names.update(given.get_name() for given in each.inputs)
+            elif operator is load:
+                names.update(made.get_name() for made in (each, *each.outputs))
+        found = graph._spillway_buffers = (len(graph.operations), names)
+    return found[1]
+
+
+def _write_nothing(module: ModuleType) -> None:
+    """Operators that inductor gives their first argument's memory: not that of what is loaded."""
+    original = module.get_node_storage
+
+    @functools.wraps(original)
+    def get_node_storage(node: Any) -> Any:
+        storage = original(node)
+        _, load = operators()
+        loaded = node.graph.find_nodes(op="call_function", target=load, sort=False)
+        return None if storage in {original(each) for each in loaded} else storage
+
+    module.get_node_storage = get_node_storage  # type: ignore[attr-defined]
