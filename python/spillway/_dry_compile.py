@@ -203,7 +203,8 @@ def _fuse(module: fx.GraphModule) -> fx.GraphModule:
     for node in copied.graph.nodes:
         if node.op == "call_module" and node.target.startswith("fused_"):
             part = getattr(copied, node.target)
-            node.meta["last"] = max(before.get(each.name, -1) for each in part.graph.nodes)
+            inside = (each for each in part.graph.nodes if each.op not in ("placeholder", "output"))
+            node.meta["last"] = max(before.get(each.name, -1) for each in inside)
             setattr(copied, node.target, Kernel(part))
     _ordered(copied, before)
     copied.recompile()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training steps of full-size models under budgets and beside other ways, in a dry run or on a GPU:
-`planning.py MODEL budgets|SHARE…|time=LIMIT…|WAY…`.
+`planning.py MODEL[:compiled] budgets|SHARE…|time=LIMIT…|WAY…`.
 
 Prints JSON on one line, more of it after each of what is asked, the last line being the whole: for plain
 PyTorch, for each budget and for each way the peak and the predicted or measured time of a step. A SHARE is
@@ -60,11 +60,13 @@ class Step:
     before it."""
 
     def __init__(self, model: str, batch: int | None = None) -> None:
+        model, _, compiled = model.partition(":")
         make, shape = MODELS[model]
         shape = (batch or shape[0], *shape[1:])
         with torch.device("cuda"):
             self.net = nn.Sequential(*make()).to(torch.bfloat16)
         self.shape = shape
+        self.run = torch.compile(self.net) if compiled else self.net
         self.x = self.batch()
         trained = [each for each in self.net.parameters() if each.requires_grad]
         self.optimizer = torch.optim.AdamW(trained, fused=True)
@@ -74,15 +76,19 @@ class Step:
 
     def forward(self) -> torch.Tensor:
         self.x = self.batch()
-        return self.net(self.x).sum()
+        return self.run(self.x).sum()
 
     def kept_by_blocks(self) -> int:
         """Bytes that the blocks keep for the backward pass, each storage once. Excludes what the last norm
-        and the loss keep: with any plan these are allocated at the forward-backward boundary."""
+        and the loss keep: with any plan these are allocated at the forward-backward boundary. Includes them if
+        the model is compiled as a whole."""
         x = self.x
         with spillway.CPUOffload(0, tag="kept"):  # a ratio of 0 keeps everything
-            for block in self.net:
-                x = x if isinstance(block, Head) else block(x)
+            if self.run is self.net:
+                for block in self.net:
+                    x = x if isinstance(block, Head) else block(x)
+            else:
+                x = self.run(x)
         x.sum().backward()
         spillway.step()
         self.optimizer.zero_grad()
