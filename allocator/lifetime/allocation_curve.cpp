@@ -61,6 +61,7 @@ StepCurve AllocationCurve::end(bool with_optimizer_phase) {
   end_absences(curve_);
   saved_.clear();
   offloaded_.clear();
+  watched_.clear();
   if (curve_.allocated.size() > kMaxEvents) curve_ = {};
   if (optimizer_begin_ && !with_optimizer_phase && *optimizer_begin_ < curve_.allocated.size()) {
     curve_.allocated.resize(*optimizer_begin_);
@@ -128,7 +129,9 @@ void AllocationCurve::watch(std::uint64_t step,
                             std::size_t storage,
                             Bytes bytes) {
   const Lock lock(mutex_);
-  if (on() && step == step_) save(address, bytes).storage = storage;
+  if (!on() || step != step_) return;
+  save(address, bytes).storage = storage;
+  watched_[storage] = address;
 }
 
 void AllocationCurve::present(std::uint64_t step, std::size_t storage, Bytes still_offloaded) {
@@ -136,6 +139,17 @@ void AllocationCurve::present(std::uint64_t step, std::size_t storage, Bytes sti
   // The last event is its block's allocation.
   if (on() && step == step_ && offloaded_.contains(storage))
     change_offloaded(storage, still_offloaded.count());
+}
+
+void AllocationCurve::ended(std::uint64_t step, std::size_t storage) {
+  const Lock lock(mutex_);
+  if (!on() || step != step_) return;
+  if (offloaded_.contains(storage)) change_offloaded(storage, 0);
+  const auto watched = watched_.find(storage);
+  if (watched == watched_.end()) return;
+  const auto block = saved_.find(watched->second);
+  if (block != saved_.end() && block->second.storage == storage) block->second.storage.reset();
+  watched_.erase(watched);
 }
 
 void AllocationCurve::asked(std::uint64_t step, std::size_t storage, std::size_t product) {

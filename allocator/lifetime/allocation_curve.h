@@ -86,9 +86,13 @@ class AllocationCurve {
   /// As saved(), for an offloadable storage of that step: the free of the block begins an absence
   /// of `storage`.
   void watch(std::uint64_t step, std::uint64_t address, std::size_t storage, Bytes bytes);
-  /// The storage is on the device again, or unreferenced: its absence, if any, ends. It may have
-  /// fewer bytes than before: `still_offloaded` of them are still offloaded.
+  /// The storage is on the device again: its absence, if any, ends. It may have fewer bytes than
+  /// before: `still_offloaded` of them are still offloaded.
   void present(std::uint64_t step, std::size_t storage, Bytes still_offloaded = Bytes{});
+
+  /// The storage will not be used again: its absence, if any, ends, and the free of its block begins
+  /// none.
+  void ended(std::uint64_t step, std::size_t storage);
 
   /// The storage was used, and is available: StepCurve::Ask.
   void asked(std::uint64_t step, std::size_t storage, std::size_t product);
@@ -133,6 +137,7 @@ class AllocationCurve {
   std::optional<std::size_t> optimizer_begin_ SPILLWAY_GUARDED_BY(mutex_);
   std::unordered_map<std::uint64_t, SavedBlock> saved_ SPILLWAY_GUARDED_BY(mutex_);  // by address
   std::unordered_map<std::size_t, Offloaded> offloaded_ SPILLWAY_GUARDED_BY(mutex_);
+  std::unordered_map<std::size_t, std::uint64_t> watched_ SPILLWAY_GUARDED_BY(mutex_);  // addresses
 };
 
 }  // namespace spillway

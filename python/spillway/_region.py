@@ -19,6 +19,10 @@ __all__ = ["Region"]
 class Region(Scope, ContextDecorator):
     """A region of this thread that can be entered again, also while it is open, and in several threads."""
 
+    def __init__(self) -> None:
+        _saved_in_graphs.start()  # for what is compiled until the region is entered, too
+        super().__init__()
+
     def _entry(self) -> Callable[[], int]:
         """A native function that enters a region of the glue and returns its number."""
         raise NotImplementedError
@@ -27,7 +31,6 @@ class Region(Scope, ContextDecorator):
         # Only programs that have hooks on modules have calls that were left.
         if calls := sys.modules.get("spillway._module_calls"):
             calls.end_all_left()
-        _saved_in_graphs.start()
         return self._entry(), glue().leave_region
 
     def __call__(self, func: Any) -> Any:

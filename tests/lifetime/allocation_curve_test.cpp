@@ -72,6 +72,25 @@ TEST(AllocationCurveTest, AStorageNeverFetchedIsOffloadedUntilTheEnd) {
   EXPECT_EQ(step.absences[0].to, step.allocated.size());
 }
 
+TEST(AllocationCurveTest, AStorageThatHasEndedIsNotOffloadedAnyMore) {
+  AllocationCurve curve;
+  curve.begin(7, 100_B);
+  curve.watch(7, 0x1000, 0, 8_B);
+  curve.watch(7, 0x2000, 1, 8_B);
+  curve.died(0x2000, 20_B);
+  curve.ended(7, 0);  // as compiled graphs do: the handle ends before the tensor
+  curve.ended(7, 1);
+  curve.died(0x1000, 40_B);
+  curve.born(5_B);
+
+  const StepCurve step = curve.end();
+
+  ASSERT_EQ(step.absences.size(), 1U);
+  EXPECT_EQ(step.absences[0].storage, 1U);
+  EXPECT_EQ(step.absences[0].from, 1U);
+  EXPECT_EQ(step.absences[0].to, 1U);
+}
+
 TEST(AllocationCurveTest, ReportsOnAnotherStepAreIgnored) {
   AllocationCurve curve;
   curve.begin(7, 100_B);

@@ -117,9 +117,9 @@ SavedStorage::~SavedStorage() {
   StorageTable<SavedStorage>::instance().forget(key_);
   if (order_ != nullptr) order_->gone(this);
   before_release();
+  if (site_.watched) device_.curve().ended(site_.step, site_.index);
   if (copy_.empty()) return;
   if (number_ != 0) RunLog::instance().ended(number_);
-  if (site_.watched) device_.curve().present(site_.step, site_.index);
   // Its owner may write to it now, but not before the copy has read it. An error is ignored: the
   // driver reports it again in the owner's next call.
   const auto alive = original();

@@ -115,7 +115,7 @@ RecomputedStorage::RecomputedStorage(const at::Tensor& whole,
 
 RecomputedStorage::~RecomputedStorage() {
   StorageTable<RecomputedStorage>::instance().forget(key_);
-  if (site_.watched) runtime().curve().present(site_.step, site_.index);
+  if (site_.watched) runtime().curve().ended(site_.step, site_.index);
 }
 
 DeviceRuntime& RecomputedStorage::runtime() const {

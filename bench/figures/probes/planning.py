@@ -194,6 +194,7 @@ def main(model: str, *asked: str) -> None:
     spillway.use_allocator()
     step = Step(model)
     plain = step.measured(contextlib.nullcontext())
+    torch.compiler.reset()  # what was compiled without a region
     plain["kept"] = step.kept_by_blocks()
     found: dict[str, Any] = {"plain": plain, "budgets": [], "limits": {}, "ways": {}}
     for each in asked:
