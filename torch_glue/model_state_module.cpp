@@ -35,10 +35,54 @@ ModelClass class_named(const std::string& name) {
   throw py::value_error(name + ": is no class of model state");
 }
 
+/// Keeps the arguments of a kernel resident while it is launched. Threads: confined.
+class KernelLaunch {
+ public:
+  /// `writes`: of each argument, whether the kernel may change it.
+  KernelLaunch(const std::vector<at::Tensor>& arguments, const std::vector<bool>& writes)
+      : pinned_(std::in_place) {
+    if (arguments.size() != writes.size()) throw py::value_error("a flag is needed per argument");
+    for (std::size_t i = 0; i < arguments.size(); ++i)
+      pinned_->add(arguments[i], writes[i]);
+    pinned_->copy_ahead();
+    ++open;
+  }
+
+  ~KernelLaunch() { end(); }
+
+  KernelLaunch(const KernelLaunch&) = delete;
+  KernelLaunch& operator=(const KernelLaunch&) = delete;
+
+  void end() {
+    if (std::exchange(ended_, true)) return;
+    --open;
+    pinned_.reset();
+  }
+
+  /// Whether this thread is launching a kernel: the addresses that it takes are for that kernel.
+  static bool in_progress() { return open != 0; }
+
+ private:
+  static inline thread_local int open = 0;
+  std::optional<PinnedStorages> pinned_;
+  bool ended_ = false;
+};
+
+/// The positions of the tensors in model state.
+std::vector<std::size_t> managed_among(const py::tuple& arguments) {
+  std::vector<std::size_t> found;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    PyObject* const each = py::object(arguments[i]).ptr();
+    if (THPVariable_Check(each) && ManagedStorage::of(THPVariable_Unpack(each)) != nullptr)
+      found.push_back(i);
+  }
+  return found;
+}
+
 /// Makes the tensor's storage resident until the step ends: its address is about to be used.
 void keep_in_step(const at::Tensor& tensor) {
   ManagedStorage* const managed = ManagedStorage::of(tensor);
-  if (managed == nullptr) return;
+  if (managed == nullptr || KernelLaunch::in_progress()) return;
   PinnedStorages pinned;
   pinned.add(tensor, /*writes=*/true);
   managed->keep_in_step(ManagedStorages::instance().step());
@@ -245,6 +289,10 @@ void define_model_state(py::module_& module) {
   py::class_<ResidentStorages>(module, "ResidentStorages")
       .def(py::init<const std::vector<c10::Storage>&>(), WithoutLock())
       .def("release", &ResidentStorages::release);
+  py::class_<KernelLaunch>(module, "KernelLaunch")
+      .def(py::init<const std::vector<at::Tensor>&, const std::vector<bool>&>(), WithoutLock())
+      .def("end", &KernelLaunch::end);
+  module.def("managed_among", &managed_among);
   module.def("set_chaos", [](std::uint64_t seed, unsigned one_in) {
     constexpr Bytes kSlice{32ULL << 10U};  // small models have several
     set_slice_bytes(one_in != 0 ? kSlice : Bytes{});

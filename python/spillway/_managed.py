@@ -76,7 +76,14 @@ _manages_everything: list[bool] = []
 def _start() -> None:
     from torch.nn.modules import module
 
-    from spillway import _arrivals, _higher_order, _loading, _optimizer_slices, _storage_access
+    from spillway import (
+        _arrivals,
+        _compiled_kernels,
+        _higher_order,
+        _loading,
+        _optimizer_slices,
+        _storage_access,
+    )
 
     glue().manage_model_state(_MIN_BYTES)
     if seed := os.environ.get("SPILLWAY_EMULATE_CHAOS"):
@@ -89,6 +96,7 @@ def _start() -> None:
     _optimizer_slices.start(_stepped)
     _loading.start_states(_manage_loaded_state)
     _storage_access.start(_manage_alias)
+    _compiled_kernels.start()
     if _manages_everything:
         _loading.start(_manage_arrived)
     after_import("torch.distributed.distributed_c10d", _keep_in_process_groups)

@@ -183,7 +183,7 @@ def _load_before_use(graph: fx.Graph, restored: fx.Node) -> bool:
         return False
     symbols = _symbols(graph)
     layout = (*value.size(), *value.stride())
-    if any(not _free_symbols(each) <= symbols.keys() for each in layout):
+    if not all(_is_computable(each, symbols) for each in layout):
         return False
     with graph.inserting_before(first):
         sizes = [_size_node(each, symbols) for each in layout]
@@ -228,8 +228,16 @@ def _is_view(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 
-def _free_symbols(size: Any) -> set[Any]:
-    return set() if isinstance(size, int) else set(size.node.expr.free_symbols)
+def _is_computable(size: Any, symbols: dict[Any, fx.Node]) -> bool:
+    """Whether _size_node() is defined."""
+    import sympy
+    from torch.utils._sympy.functions import FloorDiv
+
+    if isinstance(size, int):
+        return True
+    kinds = (sympy.Integer, sympy.Symbol, sympy.Add, sympy.Mul, FloorDiv)
+    parts = sympy.preorder_traversal(size.node.expr)
+    return all(isinstance(each, kinds) and (not each.is_Symbol or each in symbols) for each in parts)
 
 
 def _symbols(graph: fx.Graph) -> dict[Any, fx.Node]:

@@ -9,6 +9,7 @@ other buffers are, so the allocator decides when their memory is free, but nothi
 from __future__ import annotations
 
 import functools
+import weakref
 from types import ModuleType
 from typing import Any
 
@@ -70,11 +71,14 @@ def _write_nothing(module: ModuleType) -> None:
     """Operators that inductor gives their first argument's memory: not that of what is loaded."""
     original = module.get_node_storage
 
+    loaded: weakref.WeakKeyDictionary[Any, set[Any]] = weakref.WeakKeyDictionary()  # storages, by graph
+
     @functools.wraps(original)
     def get_node_storage(node: Any) -> Any:
+        if node.graph not in loaded:
+            loads = node.graph.find_nodes(op="call_function", target=operators()[1], sort=False)
+            loaded[node.graph] = {original(each) for each in loads}
         storage = original(node)
-        _, load = operators()
-        loaded = node.graph.find_nodes(op="call_function", target=load, sort=False)
-        return None if storage in {original(each) for each in loaded} else storage
+        return None if storage in loaded[node.graph] else storage
 
     module.get_node_storage = get_node_storage  # type: ignore[attr-defined]

@@ -3,6 +3,7 @@
 
 #include "allocator/device/fork.h"
 #include "torch_glue/saved_storage/region_options.h"
+#include "torch_glue/saved_tensors/graph_handle.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 
@@ -10,7 +11,6 @@
 #include <ATen/SavedTensorHooks.h>
 #include <torch/library.h>
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -18,47 +18,30 @@
 namespace spillway {
 namespace {
 
-/// The memory of a handle. The number is what a reader of the tensor sees.
-struct alignas(16) SavedInGraph {  // as inductor asserts of what operators return
-  std::int64_t number = 0;
-  at::Tensor kept{};                   // without a region
-  std::unique_ptr<PackHook> packed{};  // with one
-
-  static void end(void* context) { delete static_cast<SavedInGraph*>(context); }
-};
-
-/// The options of the region that the graph runs in. What a graph recomputes, its compiler has
-/// decided. None where autograd's hooks would not be Spillway's either.
-std::optional<RegionOptions> region_of_graph() {
+/// Hooks for a tensor that a graph saves in the region of this thread. Null if it stays, also where
+/// autograd's hooks would not be Spillway's.
+std::unique_ptr<torch::autograd::SavedVariableHooks> packed(const at::Tensor& tensor) {
   const OffloadedRegion* const region = innermost_region();
-  if (region == nullptr || !region->moves || region->rules || in_forked_child())
-    return std::nullopt;
+  if (region == nullptr || in_forked_child()) return nullptr;
   const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
-  if (python.is_tracing || python.stack.size() > region->python_hooks) return std::nullopt;
-  std::optional<RegionOptions> options(*region->moves);
-  options->recompute = false;
-  return options;
+  if (python.is_tracing || python.stack.size() > region->python_hooks) return nullptr;
+  std::unique_ptr<torch::autograd::SavedVariableHooks> hooks;
+  if (region->rules != nullptr) {
+    if (!region->rules->apply_in_graphs()) return nullptr;
+    hooks = region->rules->hooks();
+    hooks->call_pack_hook(tensor);
+  } else if (region->moves) {
+    RegionOptions options = *region->moves;
+    options.recompute = false;  // what a graph recomputes, its compiler has decided
+    hooks = std::make_unique<PackHook>(&options);
+    hooks->call_pack_hook(tensor);
+  }
+  return hooks;
 }
 
 at::Tensor save(const at::Tensor& tensor) {
-  auto saved = std::make_unique<SavedInGraph>();
-  if (const auto options = region_of_graph()) {
-    saved->packed = std::make_unique<PackHook>(&*options);
-    saved->packed->call_pack_hook(tensor);
-  } else {
-    saved->kept = tensor.detach();
-  }
-  void* const number = &saved->number;
-  c10::Storage storage(c10::Storage::use_byte_size_t{},
-                       sizeof(saved->number),
-                       c10::DataPtr(number, saved.release(), &SavedInGraph::end, at::kCPU),
-                       /*allocator=*/nullptr,
-                       /*resizable=*/false);
-  auto handle = c10::make_intrusive<c10::TensorImpl>(std::move(storage),
-                                                     c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                                     caffe2::TypeMeta::Make<std::int64_t>());
-  handle->set_sizes_and_strides(at::IntArrayRef{}, at::IntArrayRef{});
-  return at::Tensor(std::move(handle));
+  auto hooks = packed(tensor);
+  return hooks != nullptr ? GraphHandle::of_packed(std::move(hooks)) : GraphHandle::of_kept(tensor);
 }
 
 at::Tensor load(const at::Tensor& handle,
@@ -66,13 +49,7 @@ at::Tensor load(const at::Tensor& handle,
                 c10::SymIntArrayRef /*stride*/,
                 at::ScalarType /*dtype*/,
                 at::Device /*device*/) {
-  auto* const saved =
-      handle.storage().data_ptr().cast_context<SavedInGraph>(&SavedInGraph::end);
-  TORCH_CHECK(saved != nullptr,
-              "a saved-tensor hook has replaced what a graph of torch.compile saved by a copy. "
-              "Enter the hook before the first call of the compiled function, or run without "
-              "torch.compile.");
-  return saved->packed != nullptr ? saved->packed->call_unpack_hook() : saved->kept;
+  return GraphHandle::saved_tensor(handle);
 }
 
 }  // namespace

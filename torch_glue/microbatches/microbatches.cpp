@@ -69,6 +69,8 @@ class Microbatches::Batch final : public SavingRules {
  public:
   explicit Batch(std::shared_ptr<Microbatches> owner) : owner_(std::move(owner)) {}
 
+  [[nodiscard]] bool apply_in_graphs() const override { return true; }
+
   std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() override {
     if (unit_ == nullptr) unit_ = std::make_shared<Unit>(owner_, *this);
     return std::make_unique<Handle>(unit_);

@@ -8,6 +8,7 @@
 #include "torch_glue/base/streams.h"
 #include "torch_glue/saved_storage/pending_sources.h"
 #include "torch_glue/saved_storage/skip.h"
+#include "torch_glue/saved_tensors/graph_handle.h"
 #include "torch_glue/saved_tensors/late_writes.h"
 #include "torch_glue/saved_tensors/operator_notes.h"
 #include "torch_glue/saved_tensors/recomputed_storage.h"
@@ -138,6 +139,7 @@ bool PackHook::choose(const at::Tensor& tensor) {
     if (offloads) reason = not_now;
   }
   if (cached) reason = SkipReason::kParameter;
+  if (reason && GraphHandle::is(tensor)) return false;  // what it stands for has been counted
   if (reason) {
     count_skip(region_->tag, *reason, tensor);
   } else {

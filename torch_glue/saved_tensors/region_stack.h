@@ -25,6 +25,10 @@ class SavingRules {
   /// For the next tensor that this thread saves.
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> hooks() = 0;
 
+  /// Whether hooks() is also for what a graph of torch.compile saves. Otherwise that stays, and the
+  /// rules are for the handles that autograd then saves.
+  [[nodiscard]] virtual bool apply_in_graphs() const { return false; }
+
   /// The tensors that this thread saves until end_checkpoint() are arguments of a checkpointed
   /// call.
   virtual void begin_checkpoint() {}

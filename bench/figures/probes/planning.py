@@ -34,6 +34,7 @@ def lora(names: tuple[str, ...]) -> list[nn.Module]:
 
 #: The blocks, and what they are given: the workloads that plans are judged by.
 MODELS: dict[str, tuple[Callable[[], list[nn.Module]], tuple[int, ...]]] = {
+    "llama-8b-8-layers-32k": (lambda: [*(LlamaBlock() for _ in range(8)), Head(32000)], (1, 32768, 4096)),
     "llama-8b-8-layers": (lambda: [*(LlamaBlock() for _ in range(8)), Head(32000)], (4, 4096, 4096)),
     "gpt2-xl": (lambda: [TransformerBlock(1600, 25, 0.1, True) for _ in range(48)], (8, 1024, 1600)),
     "lora-8b-qv": (lambda: lora(("q", "v")), (1, 4096, 4096)),

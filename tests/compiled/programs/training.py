@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trains compiled models, and prints a JSON object per case: a hash of all losses and parameters, the bytes after the
+forward pass and at the peak of the last step, what the compiler counted, and what the region counted."""
+
+import hashlib
+import json
+import sys
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+STEPS = 4
+CASES = {}
+
+
+def case(make):
+    CASES[make.__name__] = make
+    return make
+
+
+def block():
+    return nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256))
+
+
+class Attention(nn.Module):
+    """Saves views of one storage, and generator states."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(256)
+        self.qkv = nn.Linear(256, 768)
+        self.out = nn.Linear(256, 256)
+
+    def forward(self, x):
+        q, k, v = (each.unflatten(-1, (4, 64)).transpose(1, 2) for each in self.qkv(self.norm(x)).chunk(3, -1))
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + F.dropout(self.out(attended.transpose(1, 2).flatten(2)), 0.1)
+
+
+def tokens(step):
+    return torch.randn(8, 128, 256, generator=torch.Generator().manual_seed(step)).cuda()
+
+
+def square(run, step):
+    return run(tokens(step)).square().mean()
+
+
+@case
+def eager():
+    model = nn.Sequential(*(block() for _ in range(6))).cuda()
+    return model, lambda step: square(model, step)
+
+
+@case
+def whole():
+    model = nn.Sequential(*(block() for _ in range(6))).cuda()
+    run = torch.compile(model)
+    return model, lambda step: square(run, step)
+
+
+@case
+def each_block():
+    model = nn.Sequential(*(block() for _ in range(6))).cuda()
+    run = nn.Sequential(*(torch.compile(each) for each in model))
+    return model, lambda step: square(run, step)
+
+
+@case
+def attention():
+    model = nn.Sequential(*(Attention() for _ in range(4))).cuda()
+    run = torch.compile(model)
+    return model, lambda step: square(run, step)
+
+
+@case
+def under_autocast():
+    model = nn.Sequential(*(Attention() for _ in range(4))).cuda()
+    run = torch.compile(model)
+
+    def loss(step):
+        with torch.autocast("cuda", torch.bfloat16):
+            return square(run, step)
+
+    return model, loss
+
+
+@case
+def graph_breaks():
+    model = nn.ModuleList(block() for _ in range(4)).cuda()
+
+    @torch.compile
+    def run(x):
+        x = model[1](model[0](x))
+        torch._dynamo.graph_break()
+        return model[3](model[2](x))
+
+    return model, lambda step: square(run, step)
+
+
+@case
+def lengths():
+    """Of several sequences: the second one makes their dimension symbolic."""
+    model = nn.Sequential(*(Attention() for _ in range(3))).cuda()
+    run = torch.compile(model)
+    return model, lambda step: run(tokens(step)[:, : 128 - 16 * step]).square().mean()
+
+
+@case
+def checkpointed_inside():
+    model = nn.ModuleList(Attention() for _ in range(4)).cuda()
+
+    @torch.compile
+    def run(x):
+        for each in model:
+            x = checkpoint(each, x, use_reentrant=False)
+        return x
+
+    return model, lambda step: square(run, step)
+
+
+@case
+def checkpointed_outside():
+    model = nn.ModuleList(Attention() for _ in range(4)).cuda()
+    compiled = [torch.compile(each) for each in model]
+
+    def loss(step):
+        x = tokens(step)
+        for each in compiled:
+            x = checkpoint(each, x, use_reentrant=False)
+        return x.square().mean()
+
+    return model, loss
+
+
+@case
+def convolutions():
+    model = nn.Sequential(
+        *(nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()) for _ in range(4))
+    ).cuda()
+    run = torch.compile(model)
+    return model, lambda step: run(tokens(step).view(8, 16, 32, 64)).square().mean()
+
+
+@case
+def accumulated():
+    model = nn.Sequential(*(block() for _ in range(4))).cuda()
+    run = torch.compile(model)
+    return model, lambda step: (square(run, step), square(run, step + 100))
+
+
+@case
+def twice():
+    """Two backward passes over one graph. PyTorch refuses them where a backward graph writes to what is saved."""
+    torch._functorch.config.donated_buffer = False
+    model = nn.Sequential(*(block() for _ in range(4))).cuda()
+    run = torch.compile(model)
+
+    def loss(step):
+        found = square(run, step)
+        found.backward(retain_graph=True)
+        return found
+
+    return model, loss
+
+
+@case
+def results_are_used_too():
+    """A result of the graph is saved in it, and changed after it."""
+    model = nn.Sequential(*(block() for _ in range(4))).cuda()
+
+    @torch.compile
+    def run(x):
+        y = model(x)
+        return y.exp(), y
+
+    def loss(step):
+        a, b = run(tokens(step))
+        return a.mean() + (b * 2).mean()
+
+    return model, loss
+
+
+@case
+def evaluated():
+    """Graphs whose backward pass never runs."""
+    model = nn.Sequential(*(block() for _ in range(4))).cuda()
+    run = torch.compile(model)
+
+    def loss(step):
+        for other in range(3):
+            square(run, 50 + other)
+        with torch.no_grad():
+            square(run, step)
+        return square(run, step)
+
+    return model, loss
+
+
+@case
+def compiled_optimizer():
+    model = nn.Sequential(*(block() for _ in range(4))).cuda()
+    run = torch.compile(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    optimizer.step = torch.compile(optimizer.step)
+    return model, lambda step: square(run, step), optimizer
+
+
+def train(model, loss_of, optimizer=None):
+    optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=1e-3)
+    digest = hashlib.sha256()
+    for step in range(STEPS):
+        torch.cuda.reset_peak_memory_stats()
+        losses = loss_of(step)
+        saved = torch.cuda.memory_allocated()
+        for loss in losses if isinstance(losses, tuple) else (losses,):
+            loss.backward()
+            digest.update(loss.detach().cpu().numpy().tobytes())
+        del loss, losses
+        optimizer.step()
+        optimizer.zero_grad()
+    for each in model.state_dict().values():
+        digest.update(each.cpu().numpy().tobytes())
+    return {
+        "hash": digest.hexdigest(),
+        "saved": saved,
+        "peak": torch.cuda.max_memory_allocated(),
+        "reserved": torch.cuda.max_memory_reserved(),
+        "left": torch.cuda.memory_allocated() - sum(each.nbytes for each in model.state_dict().values()),
+    }
+
+
+def counted():
+    counters = torch._dynamo.utils.counters
+    return {
+        "graphs": counters["stats"]["unique_graphs"],
+        "breaks": sum(counters["graph_break"].values()),
+        "recompiled": sum(counters["recompiles"].values()) if "recompiles" in counters else 0,
+    }
+
+
+def host_bytes():
+    if "spillway" not in sys.modules:
+        return 0
+    import spillway
+
+    return spillway.stats()["host"]["used_bytes"]
+
+
+for name in sys.argv[1:] or CASES:
+    torch.compiler.reset()
+    torch._dynamo.utils.counters.clear()
+    torch.manual_seed(0)
+    torch.use_deterministic_algorithms(True)
+    found = train(*CASES[name]())
+    print(json.dumps({"case": name, **found, **counted()}), flush=True)
