@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from spillway._host_shortage import warn_of_host_shortage
 from spillway._load import glue
+from spillway._optimizer_hooks import on_steps
 
 if TYPE_CHECKING:
     import torch
@@ -85,33 +86,35 @@ def whole_steps() -> dict[str, str]:
 def start(stepped: Stepped) -> None:
     """From now on. `stepped(optimizer, parameters)` is called after each slice, and after the step of an
     optimizer that is not sliced."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-
-    def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    def before(optimizer: torch.optim.Optimizer) -> None:
         _restore(optimizer)  # after a step that raised
-        kind: Any = type(optimizer)
-        why = _why_whole(kind)
-        if not why:
+        if why := _why_whole(type(optimizer)):
+            _whole[_name(optimizer)] = why
+        else:
             vars(optimizer)[_WHOLE] = optimizer.param_groups
             optimizer.param_groups = _Slices(optimizer, stepped)
-        else:
-            _whole[f"{kind.__module__}.{kind.__qualname__}"] = why
 
-    def after(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        _restore(optimizer)
+    def after(optimizer: torch.optim.Optimizer) -> None:
+        if not _restore(optimizer):
+            _whole.setdefault(_name(optimizer), "its step is compiled")
         for group in optimizer.param_groups:
             stepped(optimizer, group["params"])
         glue().managed_step_ended()
         warn_of_host_shortage()
 
-    register_optimizer_step_pre_hook(before)
-    register_optimizer_step_post_hook(after)
+    on_steps(before, after)
 
 
-def _restore(optimizer: torch.optim.Optimizer) -> None:
+def _restore(optimizer: torch.optim.Optimizer) -> bool:
+    """Gives it back its groups. Returns whether it had slices."""
     whole = vars(optimizer).pop(_WHOLE, None)
     if whole is not None:
         optimizer.param_groups = whole
+    return whole is not None
+
+
+def _name(optimizer: torch.optim.Optimizer) -> str:
+    return f"{type(optimizer).__module__}.{type(optimizer).__qualname__}"
 
 
 def _why_whole(kind: type) -> str:
@@ -122,9 +125,7 @@ def _why_whole(kind: type) -> str:
         if issubclass(_owner(kind), torch.optim.LBFGS):
             return _LBFGS
         return "its step is not known to work parameter by parameter (spillway.memory.step_in_slices)"
-    if _captures():
-        return "its step is captured in a CUDA graph"
-    return "its step is compiled" if _compiles() else ""
+    return "its step is captured in a CUDA graph" if _captures() else ""
 
 
 def _owner(kind: type) -> type:
@@ -153,15 +154,6 @@ def _captures() -> bool:
     import torch
 
     return torch.cuda.is_current_stream_capturing()
-
-
-def _compiles() -> bool:
-    """Whether torch.compile compiles what is called here: it would not iterate over the groups in slices."""
-    if "torch._dynamo" not in sys.modules:
-        return False
-    from torch._C._dynamo.eval_frame import get_eval_frame_callback
-
-    return get_eval_frame_callback() is not None
 
 
 def _can_be_sliced(parameters: list[Any]) -> bool:

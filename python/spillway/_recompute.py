@@ -8,6 +8,7 @@ import functools
 from collections.abc import Callable
 
 from spillway._load import glue
+from spillway._optimizer_hooks import on_steps
 from spillway._region import Region
 from spillway.cpu_offload import end_steps_with_optimizers
 
@@ -19,16 +20,15 @@ def note_fused_steps() -> None:
     """From now on what an optimizer with ``fused=True`` steps counts as changed in place, as it does with
     every other one: a weight that an operator needs again must not pass for the one that it was."""
     import torch
-    from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    def stepped(optimizer: torch.optim.Optimizer, *_: object) -> None:
+    def stepped(optimizer: torch.optim.Optimizer) -> None:
         for group in optimizer.param_groups:
             if group.get("fused"):
                 changed = [each for each in group["params"] if each.grad is not None]
                 with contextlib.suppress(RuntimeError):  # some have no versions
                     torch.autograd.graph.increment_version(changed)
 
-    register_optimizer_step_post_hook(stepped)
+    on_steps(after=stepped)
 
 
 class RecomputeRegion(Region):

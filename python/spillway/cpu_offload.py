@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from spillway._arguments import text_or_none
 from spillway._load import glue
+from spillway._optimizer_hooks import on_steps
 from spillway._region import Region
 from spillway.budget_error import raise_if_missed
 from spillway.limits import size_of
@@ -53,21 +54,16 @@ def _end_step(optimized: bool) -> None:
 def end_steps_with_optimizers() -> None:
     """From now on the step of any optimizer of ``torch.optim`` ends Spillway's."""
     import torch
-    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
     from spillway.model_state import report_model_state
 
-    def begins(optimizer: torch.optim.Optimizer, *_: object) -> None:
-        report_model_state(optimizer)
-
-    def stepped(optimizer: torch.optim.Optimizer, *_: object) -> None:
+    def stepped(optimizer: torch.optim.Optimizer) -> None:
         # An optimizer that steps inside the backward pass ends nothing: the pass goes on.
         if torch._C._current_graph_task_id() == -1:
             report_model_state(optimizer)
             _end_step(optimized=True)
 
-    register_optimizer_step_pre_hook(begins)
-    register_optimizer_step_post_hook(stepped)
+    on_steps(report_model_state, stepped)
     atexit.register(_log_cannot_help, logging.INFO)
 
 
