@@ -37,6 +37,7 @@ def start() -> None:
     PyTorch's own activation offloading in graphs."""
     after_import("torch._functorch.config", _set)
     after_import("torch._functorch._activation_offloading.activation_offloading", _patch)
+    after_import("torch._functorch._aot_autograd.autograd_cache", _key)
     _saved_in_inductor.start()
 
 
@@ -63,13 +64,30 @@ def _patch(module: ModuleType) -> None:
     module.enable_activation_offloading = enable_activation_offloading  # type: ignore[attr-defined]
 
 
+def _key(module: ModuleType) -> None:
+    """What is not changed must not be found in a cache as what was, and the other way round."""
+    from torch._functorch import config
+
+    original = module.autograd_cache_key
+
+    @functools.wraps(original)
+    def autograd_cache_key(*arguments: Any, **options: Any) -> Any:
+        setting = config.enable_activation_offloading
+        if setting == _SETTING and not _may_change_graphs():
+            setting = False
+        with config.patch(enable_activation_offloading=setting):
+            return original(*arguments, **options)
+
+    module.autograd_cache_key = autograd_cache_key  # type: ignore[attr-defined]
+
+
 def _may_change_graphs() -> bool:
     """Not under saved-tensor hooks of the program, such as those of a checkpoint: they decide about what the
     graph saves, and would see handles. Not for CUDA graphs, whose memory stays where it was captured."""
     import torch
     from torch._inductor import config
 
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return hooks is None and not config.triton.cudagraphs
 
 

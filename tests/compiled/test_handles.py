@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands for a saved tensor in a compiled graph, and which graphs are left alone."""
+
+import gc
+
+import pytest
+import spillway
+import torch
+from torch import nn
+from torch._functorch import config
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(*(nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(3))).cuda()
+
+
+@pytest.fixture
+def x():
+    return torch.randn(512, 256, device="cuda", generator=torch.Generator("cuda").manual_seed(1))
+
+
+def offloaded():
+    return spillway.stats()["tags"]["here"]["last"]["offloaded_bytes"]
+
+
+def last_step_of(run, x):
+    with spillway.CPUOffload(1, tag="here"):
+        loss = run(x).square().mean()
+    loss.backward()
+    spillway.step()
+    return offloaded()
+
+
+def handles():
+    gc.collect()
+    return spillway.stats()["saved_tensor_handles"]
+
+
+def test_they_end_without_a_backward_pass(net, x):
+    run = torch.compile(net)
+    with spillway.CPUOffload(1):
+        loss = run(x).square().mean()
+    assert handles() > 0
+    del loss
+    assert handles() == 0
+
+
+def test_they_stand_for_as_many_bytes_as_autograd_would_save(net, x):
+    whole = last_step_of(torch.compile(net), x)
+    with config.patch(enable_activation_offloading=False):
+        torch.compiler.reset()
+        assert last_step_of(torch.compile(net), x) == whole > 0
+
+
+def test_a_graph_without_a_region_keeps_what_it_saves(net, x):
+    run = torch.compile(net)
+    last_step_of(run, x)  # compiled in a region
+    before = torch.cuda.memory_allocated()
+    loss = run(x).square().mean()
+    kept = torch.cuda.memory_allocated() - before
+    assert kept > 3 * 2 * 512 * 1024 * 4  # both sides of each activation function
+    loss.backward()
+    assert handles() == 0
+
+
+def counting_hooks(seen):
+    def pack(tensor):
+        seen.append(tensor)
+        return tensor
+
+    return torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
+
+
+def test_a_graph_that_is_compiled_under_hooks_saves_tensors(net, x):
+    """They decide about tensors, as those of a checkpoint do."""
+    seen = []
+    with spillway.CPUOffload(1), counting_hooks(seen):
+        torch.compile(net)(x).square().mean().backward()
+    assert any(each.is_cuda and each.nbytes == 512 * 1024 * 4 for each in seen)
+
+
+def test_hooks_may_be_entered_after_it_was_compiled(net, x):
+    """Nothing is offloaded then, as in eager mode, and the hooks see numbers."""
+    run = torch.compile(net)
+    last_step_of(run, x)
+    net.zero_grad()
+    run(x).square().mean().backward()
+    expected = [each.grad.clone() for each in net.parameters()]
+    net.zero_grad()
+    seen = []
+    with spillway.CPUOffload(1, tag="there"), counting_hooks(seen):
+        run(x).square().mean().backward()
+    assert all(torch.equal(each.grad, wanted) for each, wanted in zip(net.parameters(), expected, strict=True))
+    assert any(not each.is_cuda and each.dim() == 0 for each in seen)
+
+
+def test_hooks_that_copy_are_refused_after_it_was_compiled(net, x):
+    run = torch.compile(net)
+    last_step_of(run, x)
+    with torch.autograd.graph.save_on_cpu(pin_memory=True):
+        loss = run(x).square().mean()
+    with pytest.raises(RuntimeError, match="Enter the hook before the first call of the compiled function"):
+        loss.backward()
+
+
+def graphs_of(run, x, **settings):
+    """The forward graphs that it compiles."""
+    found = []
+
+    def compiler(graph, _inputs):
+        found.append(graph)
+        return graph.forward
+
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+
+    backend = aot_autograd(fw_compiler=lambda graph, inputs: make_boxed_func(compiler(graph, inputs)))
+    with config.patch(**settings):
+        torch.compile(run, backend=backend)(x).sum().backward()
+    return found
+
+
+def saves(graphs):
+    return [node for graph in graphs for node in graph.graph.nodes if "spillway" in str(node.target)]
+
+
+def test_any_backend_over_aot_autograd_gets_the_operators(net, x):
+    spillway.CPUOffload(1)
+    assert saves(graphs_of(net, x))
+
+
+def test_pytorchs_own_offloading_is_left_alone(net, x):
+    spillway.CPUOffload(1)
+    assert not saves(graphs_of(net, x, enable_activation_offloading=True))
+
+
+def test_graphs_that_are_captured_are_left_alone(net, x):
+    spillway.CPUOffload(1)
+    with torch._inductor.config.patch({"triton.cudagraphs": True}):
+        assert not saves(graphs_of(net, x))
