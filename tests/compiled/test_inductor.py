@@ -8,7 +8,7 @@ import torch
 from spillway import _saved_in_graphs
 from torch import nn
 from torch._functorch import config
-from torch._inductor.utils import run_and_get_code
+from torch._inductor.utils import fresh_cache, run_and_get_code
 
 SAVED = re.compile(r"spillway\.save\.default\((?:reinterpret_tensor\()?(\w+)")
 LOADED = re.compile(r"(\w+) = torch\.ops\.spillway\.load\.default")
@@ -89,11 +89,11 @@ def test_what_is_loaded_is_freed_and_not_reused(codes):
 
 
 class Overwrites(torch.autograd.Function):
-    """Its backward pass changes a copy of what it has saved, which inductor makes in place where it may."""
+    """Its backward pass changes a copy of what it has saved, which inductor changes in place where it may."""
 
     @staticmethod
-    def forward(ctx, x):
-        y = x.exp()
+    def forward(ctx, x, weight):
+        y = x @ weight
         ctx.save_for_backward(y)
         return y * 2
 
@@ -101,17 +101,40 @@ class Overwrites(torch.autograd.Function):
     def backward(ctx, grad):
         (y,) = ctx.saved_tensors
         rows = torch.arange(0, y.shape[0], 2)
-        return y.index_put((rows,), torch.zeros(())) * grad
+        return y.index_put((rows,), grad[rows] + 1, accumulate=True), None
 
 
 def test_a_second_backward_pass_reads_the_same_values():
-    x = torch.randn(64, 64, requires_grad=True)
-    run = torch.compile(lambda x: Overwrites.apply(x.sin()).sum())
+    torch.compiler.reset()
+    x, weight = torch.randn(64, 64, requires_grad=True), torch.randn(64, 64)
+    run = torch.compile(lambda x: Overwrites.apply(x.sin(), weight).sum())
     with config.patch(donated_buffer=False):
         loss = run(x)
         (first,) = torch.autograd.grad(loss, x, retain_graph=True)
         (second,) = torch.autograd.grad(loss, x)
     assert torch.equal(first, second)
+
+
+def test_a_cache_has_graphs_of_both_kinds(monkeypatch):
+    """Under saved-tensor hooks graphs are not changed."""
+    changed = []
+    original = _saved_in_graphs.save_one_by_one
+    monkeypatch.setattr(
+        _saved_in_graphs, "save_one_by_one", lambda *graphs: changed.append(graphs) or original(*graphs)
+    )
+
+    def compiled():
+        torch.compiler.reset()
+        before = len(changed)
+        torch.compile(lambda x: x.sin().exp().sum())(torch.randn(64, 64, requires_grad=True)).backward()
+        return len(changed) - before
+
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
+    with fresh_cache(), torch._inductor.config.patch(force_disable_caches=False):
+        with hooks:
+            assert compiled() == 0
+        assert compiled() == 1
+        assert compiled() == 0  # found
 
 
 def test_lengths_become_symbols_without_further_graphs():
