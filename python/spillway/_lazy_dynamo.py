@@ -9,6 +9,7 @@ imported, dynamo traces nothing, so its `disable` and `graph_break` have no effe
 from __future__ import annotations
 
 import importlib
+import importlib.abc
 import importlib.util
 import sys
 import weakref
@@ -32,6 +33,26 @@ class _LazyDynamo(ModuleType):
 
     def __dir__(self) -> list[str]:
         return dir(_load())
+
+
+class _ImportedMeanwhile(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """An import of a submodule looks at the stand-in's path, which imports dynamo, and that the submodule. It
+    must then get that one: another copy would lack the attributes that its own submodules are."""
+
+    def __init__(self) -> None:
+        self.specs: dict[str, Any] = {}
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if not name.startswith(f"{_NAME}.") or name not in sys.modules:
+            return None
+        self.specs[name] = sys.modules[name].__spec__
+        return importlib.util.spec_from_loader(name, self)
+
+    def create_module(self, spec: Any) -> ModuleType:
+        return sys.modules[spec.name]
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self.specs.pop(module.__name__)
 
 
 def _is_loaded() -> bool:
@@ -78,4 +99,5 @@ def install(torch: ModuleType) -> None:
     file = spec.origin if spec is not None else None
     lazy.__dict__.update(disable=_disable, graph_break=_graph_break, __spec__=spec, __file__=file)
     sys.modules[_NAME] = lazy
+    sys.meta_path.insert(0, _ImportedMeanwhile())
     torch.__dict__["_dynamo"] = lazy

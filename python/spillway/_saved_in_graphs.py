@@ -11,6 +11,7 @@ through `spillway::load` before the first use in the backward graph.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -23,22 +24,30 @@ if TYPE_CHECKING:
     import torch
     from torch import fx
 
-__all__ = ["start"]
+__all__ = ["saves_as_a_whole", "start"]
 
 # The value of PyTorch's setting. It is part of the keys of the compiler's caches, so graphs that were compiled
 # without Spillway, or by another version of this pass, are not used.
 _SETTING = "spillway-1"
 _MIN_BYTES = 4096  # of a storage: smaller ones are saved by autograd
+_left_alone: list[bool] = []  # an element for each graph
 
 
 @functools.cache
 def start() -> None:
     """From now on, for graphs that are compiled later. Without effect where the program has turned on
     PyTorch's own activation offloading in graphs."""
+    if (utils := sys.modules.get("torch._dynamo.utils")) and utils.counters["stats"]["unique_graphs"]:
+        _left_alone.append(True)
     after_import("torch._functorch.config", _set)
     after_import("torch._functorch._activation_offloading.activation_offloading", _patch)
     after_import("torch._functorch._aot_autograd.autograd_cache", _key)
     _saved_in_inductor.start()
+
+
+def saves_as_a_whole() -> bool:
+    """Whether there may be a graph that saves its tensors when it ends."""
+    return bool(_left_alone)
 
 
 def _set(config: ModuleType) -> None:
@@ -56,10 +65,12 @@ def _patch(module: ModuleType) -> None:
     def enable_activation_offloading(
         forward: fx.GraphModule, backward: fx.GraphModule, returned: int, static: Any
     ) -> None:
+        if config.enable_activation_offloading == _SETTING and _may_change_graphs():
+            save_one_by_one(forward, backward, returned)
+            return
+        _left_alone.append(True)
         if config.enable_activation_offloading != _SETTING:
             original(forward, backward, returned, static)
-        elif _may_change_graphs():
-            save_one_by_one(forward, backward, returned)
 
     module.enable_activation_offloading = enable_activation_offloading  # type: ignore[attr-defined]
 

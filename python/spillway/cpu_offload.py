@@ -8,10 +8,10 @@ import functools
 import logging
 import math
 import numbers
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from spillway import _saved_in_graphs
 from spillway._arguments import text_or_none
 from spillway._load import glue
 from spillway._optimizer_hooks import on_steps
@@ -42,7 +42,7 @@ def step() -> None:
 
 
 def _end_step(optimized: bool) -> None:
-    if _compiles():
+    if _saved_in_graphs.saves_as_a_whole():
         glue().graphs_are_compiled()
     glue().end_step(optimized)
     _log_totals()
@@ -65,12 +65,6 @@ def end_steps_with_optimizers() -> None:
 
     on_steps(report_model_state, stepped)
     atexit.register(_log_cannot_help, logging.INFO)
-
-
-def _compiles() -> bool:
-    """Whether torch.compile has made a graph in this process."""
-    utils = sys.modules.get("torch._dynamo.utils")
-    return utils is not None and utils.counters["stats"]["unique_graphs"] > 0
 
 
 def _log_cannot_help(level: int) -> None:

@@ -22,6 +22,8 @@ import spillway
 import torch
 from full_size import Head, LlamaBlock, TransformerBlock, with_adapters
 from torch import nn
+from torch._functorch import config as functorch_config
+from torch._functorch._activation_offloading import activation_offloading
 from torch.utils.checkpoint import checkpoint
 
 LAYERS = ("q", "k", "v", "o", "gate", "up", "down")
@@ -168,8 +170,33 @@ def within(step: Step, budget: int, tag: str) -> dict[str, Any]:
     raise RuntimeError(f"no budget is met, not even {budget} bytes")
 
 
+def compiled_with(step: Step, **settings: Any) -> dict[str, Any]:
+    """What the compiler itself does to a compiled model."""
+    torch.compiler.reset()
+    try:
+        with functorch_config.patch(**settings):
+            return step.measured(contextlib.nullcontext())
+    finally:
+        torch.compiler.reset()
+
+
+def mark_all(forward: Any, *_: Any) -> None:
+    """For PyTorch's own offloading in graphs."""
+    for node in forward.graph.nodes:
+        node.meta["should_offload"] = True
+
+
 def the_way(name: str, step: Step) -> dict[str, Any]:
-    """One of: checkpoint, save_on_cpu, trl, torchtune; the last two need those packages."""
+    """One of: checkpoint, save_on_cpu, trl, torchtune, of which the last two need those packages; for compiled
+    models memory_budget=SHARE and graph_offload, which are the compiler's."""
+    if name.startswith("memory_budget="):
+        share = float(name.removeprefix("memory_budget="))
+        return compiled_with(step, activation_memory_budget=share, enable_activation_offloading=False)
+    if name == "graph_offload":
+        choose = activation_offloading.choose_offload_sets
+        activation_offloading.choose_offload_sets = lambda *graph: (mark_all(*graph), choose(*graph))[1]
+        streams = {"activation_offload_separate_stream": True, "activation_reload_prefetch": True}
+        return compiled_with(step, enable_activation_offloading=True, **streams)
     if name == "checkpoint":
         return step.measured(contextlib.nullcontext(), step.checkpointed)
     if name == "recompute":
