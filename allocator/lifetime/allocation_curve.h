@@ -90,8 +90,8 @@ class AllocationCurve {
   /// before: `still_offloaded` of them are still offloaded.
   void present(std::uint64_t step, std::size_t storage, Bytes still_offloaded = Bytes{});
 
-  /// The storage will not be used again: its absence, if any, ends, and the free of its block begins
-  /// none.
+  /// The storage will not be used again: its absence, if any, ends, and the free of its block
+  /// begins none.
   void ended(std::uint64_t step, std::size_t storage);
 
   /// The storage was used, and is available: StepCurve::Ask.

@@ -22,12 +22,12 @@ def operators() -> tuple[torch._ops.OpOverload, torch._ops.OpOverload]:
 
     glue().define_graph_operators()
 
-    @torch.library.register_fake("spillway::save")
-    def _(tensor: torch.Tensor) -> torch.Tensor:
+    def save(_tensor: torch.Tensor) -> torch.Tensor:
         return torch.empty((), dtype=torch.int64, device="cpu")
 
-    @torch.library.register_fake("spillway::load")
-    def _(handle: Any, size: Any, stride: Any, dtype: Any, device: Any) -> torch.Tensor:
+    def load(_handle: Any, size: Any, stride: Any, dtype: Any, device: Any) -> torch.Tensor:
         return torch.empty_strided(size, stride, dtype=dtype, device=device)
 
+    torch.library.register_fake("spillway::save", save)
+    torch.library.register_fake("spillway::load", load)
     return torch.ops.spillway.save.default, torch.ops.spillway.load.default

@@ -17,7 +17,7 @@ _Hook = Callable[["torch.optim.Optimizer"], None]
 
 
 def on_steps(before: _Hook | None = None, after: _Hook | None = None) -> None:
-    """Call them with the optimizer before and after each step of any optimizer of ``torch.optim``, from now on.
+    """From now on, call them with the optimizer before and after each step of optimizers of ``torch.optim``.
 
     ``torch.compile`` must not trace them: its graph would break. After a step that it compiles, `after` is
     called when the gradients are cleared.

@@ -86,6 +86,7 @@ def whole_steps() -> dict[str, str]:
 def start(stepped: Stepped) -> None:
     """From now on. `stepped(optimizer, parameters)` is called after each slice, and after the step of an
     optimizer that is not sliced."""
+
     def before(optimizer: torch.optim.Optimizer) -> None:
         _restore(optimizer)  # after a step that raised
         if why := _why_whole(type(optimizer)):
@@ -106,7 +107,7 @@ def start(stepped: Stepped) -> None:
 
 
 def _restore(optimizer: torch.optim.Optimizer) -> bool:
-    """Gives it back its groups. Returns whether it had slices."""
+    """Ends its slices. Returns whether it had any."""
     whole = vars(optimizer).pop(_WHOLE, None)
     if whole is not None:
         optimizer.param_groups = whole

@@ -11,6 +11,7 @@ through `spillway::load` before the first use in the backward graph.
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from spillway import _saved_in_inductor
 from spillway._after_import import after_import
 from spillway._graph_operators import operators
+from spillway._graph_sizes import is_computable, size_node, symbols_of
 
 if TYPE_CHECKING:
     import torch
@@ -26,8 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["saves_as_a_whole", "start"]
 
-# The value of PyTorch's setting. It is part of the keys of the compiler's caches, so graphs that were compiled
-# without Spillway, or by another version of this pass, are not used.
+# The value of PyTorch's setting. It is part of the keys of the compiler's caches, so graphs that were
+# compiled without Spillway, or by another version of this pass, are not used.
 _SETTING = "spillway-1"
 _MIN_BYTES = 4096  # of a storage: smaller ones are saved by autograd
 _left_alone: list[bool] = []  # an element for each graph
@@ -57,8 +59,7 @@ def _set(config: ModuleType) -> None:
 
 def _patch(module: ModuleType) -> None:
     """Both partitioners call this function with the graphs that they have made."""
-    from torch._functorch import config
-
+    config: Any = importlib.import_module("torch._functorch.config")
     original = module.enable_activation_offloading
 
     @functools.wraps(original)
@@ -77,8 +78,7 @@ def _patch(module: ModuleType) -> None:
 
 def _key(module: ModuleType) -> None:
     """What is not changed must not be found in a cache as what was, and the other way round."""
-    from torch._functorch import config
-
+    config: Any = importlib.import_module("torch._functorch.config")
     original = module.autograd_cache_key
 
     @functools.wraps(original)
@@ -105,7 +105,7 @@ def _may_change_graphs() -> bool:
 def save_one_by_one(forward: fx.GraphModule, backward: fx.GraphModule, returned: int) -> None:
     """Change both graphs. `returned`: the number of results of the forward graph before what it saves."""
     output = forward.graph.output_node()
-    results = list(output.args[0])
+    results: list[Any] = list(output.args[0])  # type: ignore[arg-type]
     inputs = {node.name: node for node in backward.graph.find_nodes(op="placeholder")}
     last_uses = _last_uses(forward.graph)
     stays = {_storage(node) for node in forward.graph.find_nodes(op="placeholder")}
@@ -140,7 +140,9 @@ def _values(node: Any) -> Iterator[torch.Tensor]:
     from torch.utils import _pytree
 
     if hasattr(node, "meta"):
-        yield from (each for each in _pytree.tree_leaves(node.meta.get("val")) if isinstance(each, torch.Tensor))
+        yield from (
+            each for each in _pytree.tree_leaves(node.meta.get("val")) if isinstance(each, torch.Tensor)
+        )
 
 
 def _storage_of(value: torch.Tensor) -> Any:
@@ -157,7 +159,7 @@ def _storage(node: Any) -> Any:
 
 def _last_uses(graph: fx.Graph) -> dict[Any, fx.Node]:
     """The last operator that makes or reads each storage."""
-    last = {}
+    last: dict[Any, fx.Node] = {}
     for node in graph.nodes:
         if node.op != "output":
             for each in (node, *node.all_input_nodes):
@@ -181,7 +183,6 @@ def _is_on_gpu(value: torch.Tensor) -> bool:
 
 
 def _save_after(graph: fx.Graph, last: fx.Node, node: fx.Node) -> fx.Node:
-    import torch
 
     while last.next.op == "placeholder":
         last = last.next
@@ -202,20 +203,19 @@ def _fake_handle(value: Any) -> Any:
 
 
 def _load_before_use(graph: fx.Graph, restored: fx.Node) -> bool:
-    """Make an input of the graph a handle. Returns whether it is: not if its sizes are unknown there, or if the
-    graph returns it."""
-    import torch
+    """Make an input of the graph a handle. Returns whether it is: not if its sizes are unknown there, or if
+    the graph returns it."""
 
     value = _value(restored)
     views, first = _views_before_use(restored)
     if value is None or first is None:
         return False
-    symbols = _symbols(graph)
+    symbols = symbols_of(graph)
     layout = (*value.size(), *value.stride())
-    if not all(_is_computable(each, symbols) for each in layout):
+    if not all(is_computable(each, symbols) for each in layout):
         return False
     with graph.inserting_before(first):
-        sizes = [_size_node(each, symbols) for each in layout]
+        sizes = [size_node(each, symbols) for each in layout]
         load = graph.call_function(
             operators()[1],
             (restored, sizes[: value.dim()], sizes[value.dim() :], value.dtype, value.device),
@@ -255,47 +255,3 @@ def _is_view(node: fx.Node) -> bool:
     import torch
 
     return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
-
-
-def _is_computable(size: Any, symbols: dict[Any, fx.Node]) -> bool:
-    """Whether _size_node() is defined."""
-    import sympy
-    from torch.utils._sympy.functions import FloorDiv
-
-    if isinstance(size, int):
-        return True
-    kinds = (sympy.Integer, sympy.Symbol, sympy.Add, sympy.Mul, FloorDiv)
-    parts = sympy.preorder_traversal(size.node.expr)
-    return all(isinstance(each, kinds) and (not each.is_Symbol or each in symbols) for each in parts)
-
-
-def _symbols(graph: fx.Graph) -> dict[Any, fx.Node]:
-    """The graph's inputs that are symbols of sizes."""
-    import sympy
-    import torch
-
-    found = {}
-    for node in graph.find_nodes(op="placeholder"):
-        value = node.meta.get("val")
-        if isinstance(value, torch.SymInt) and isinstance(value.node.expr, sympy.Symbol):
-            found[value.node.expr] = node
-    return found
-
-
-def _size_node(size: Any, symbols: dict[Any, fx.Node]) -> Any:
-    """The size as an operand: a number, or what computes it."""
-    from torch import fx
-    from torch.utils._sympy.interp import sympy_interp
-    from torch.utils._sympy.reference import PythonReferenceAnalysis
-
-    if isinstance(size, int):
-        return size
-    expression = size.node.expr
-    if expression in symbols:
-        return symbols[expression]
-    proxies = {symbol: fx.Proxy(node) for symbol, node in symbols.items()}
-    computed = sympy_interp(PythonReferenceAnalysis, proxies, expression)
-    if not isinstance(computed, fx.Proxy):
-        return int(computed)
-    computed.node.meta["val"] = size
-    return computed.node

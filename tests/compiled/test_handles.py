@@ -20,7 +20,9 @@ def fresh():
 @pytest.fixture
 def net():
     torch.manual_seed(0)
-    return nn.Sequential(*(nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(3))).cuda()
+    return nn.Sequential(
+        *(nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)) for _ in range(3))
+    ).cuda()
 
 
 @pytest.fixture
@@ -99,7 +101,9 @@ def test_hooks_may_be_entered_after_it_was_compiled(net, x):
     seen = []
     with spillway.CPUOffload(1, tag="there"), counting_hooks(seen):
         run(x).square().mean().backward()
-    assert all(torch.equal(each.grad, wanted) for each, wanted in zip(net.parameters(), expected, strict=True))
+    assert all(
+        torch.equal(each.grad, wanted) for each, wanted in zip(net.parameters(), expected, strict=True)
+    )
     assert any(not each.is_cuda and each.dim() == 0 for each in seen)
 
 

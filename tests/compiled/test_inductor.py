@@ -16,7 +16,7 @@ LOADED = re.compile(r"(\w+) = torch\.ops\.spillway\.load\.default")
 
 @pytest.fixture(scope="module", autouse=True)
 def on_the_cpu():
-    """Graphs are compiled anew."""
+    """No graph comes from a cache."""
     _saved_in_graphs.start()
     with pytest.MonkeyPatch.context() as patched, torch._inductor.config.patch(force_disable_caches=True):
         patched.setattr(_saved_in_graphs, "_is_on_gpu", lambda value: True)

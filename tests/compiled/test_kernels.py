@@ -22,7 +22,8 @@ class Kernel:
         return launch
 
 class Autotuner(CachingAutotuner):
-    triton_interpret, configs, fn, mutated_arg_names = True, [type("Config", (), {"kwargs": {}})], Kernel(), ["in_out_ptr0"]
+    triton_interpret, configs = True, [type("Config", (), {"kwargs": {}})]
+    fn, mutated_arg_names = Kernel(), ["in_out_ptr0"]
     def __init__(self): pass
     def _interpret_args_grid(self, arguments, config): return arguments, None
 

@@ -7,8 +7,8 @@
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/region_stack.h"
 
-#include <ATen/core/Tensor.h>
 #include <ATen/SavedTensorHooks.h>
+#include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
 #include <memory>

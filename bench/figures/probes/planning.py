@@ -83,8 +83,8 @@ class Step:
 
     def kept_by_blocks(self) -> int:
         """Bytes that the blocks keep for the backward pass, each storage once. Excludes what the last norm
-        and the loss keep: with any plan these are allocated at the forward-backward boundary. Includes them if
-        the model is compiled as a whole."""
+        and the loss keep: with any plan these are allocated at the forward-backward boundary. Includes them
+        if the model is compiled as a whole."""
         x = self.x
         with spillway.CPUOffload(0, tag="kept"):  # a ratio of 0 keeps everything
             if self.run is self.net:
@@ -187,8 +187,8 @@ def mark_all(forward: Any, *_: Any) -> None:
 
 
 def the_way(name: str, step: Step) -> dict[str, Any]:
-    """One of: checkpoint, save_on_cpu, trl, torchtune, of which the last two need those packages; for compiled
-    models memory_budget=SHARE and graph_offload, which are the compiler's."""
+    """One of: checkpoint, save_on_cpu, trl, torchtune, of which the last two need those packages; for
+    compiled models memory_budget=SHARE and graph_offload, which are the compiler's."""
     if name.startswith("memory_budget="):
         share = float(name.removeprefix("memory_budget="))
         return compiled_with(step, activation_memory_budget=share, enable_activation_offloading=False)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains compiled models, and prints a JSON object per case: a hash of all losses and parameters, the bytes after the
-forward pass and at the peak of the last step, what the compiler counted, and what the region counted."""
+"""Trains compiled models, and prints a JSON object per case: a hash of all losses and parameters, the bytes
+after the forward pass and at the peak of the last step, and what the compiler counted."""
 
 import hashlib
 import json
@@ -34,7 +34,9 @@ class Attention(nn.Module):
         self.out = nn.Linear(256, 256)
 
     def forward(self, x):
-        q, k, v = (each.unflatten(-1, (4, 64)).transpose(1, 2) for each in self.qkv(self.norm(x)).chunk(3, -1))
+        q, k, v = (
+            each.unflatten(-1, (4, 64)).transpose(1, 2) for each in self.qkv(self.norm(x)).chunk(3, -1)
+        )
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return x + F.dropout(self.out(attended.transpose(1, 2).flatten(2)), 0.1)
 
@@ -152,7 +154,7 @@ def accumulated():
 
 @case
 def twice():
-    """Two backward passes over one graph. PyTorch refuses them where a backward graph writes to what is saved."""
+    """Two backward passes over one graph, which PyTorch refuses if one may write to what is saved."""
     torch._functorch.config.donated_buffer = False
     model = nn.Sequential(*(block() for _ in range(4))).cuda()
     run = torch.compile(model)
