@@ -52,6 +52,20 @@ def three_quarters(session: Session) -> float:
     return slowdown(session, "0.75")
 
 
+@figure("plan_compiled_half_gone", SLOWDOWN, "<= 1.03", "cpu")
+def compiled_half(session: Session) -> float:
+    """The model compiled, half of what its graphs save offloaded, or recomputed by the compiler, whose share
+    is 0.9 (dry run)."""
+    found = session.dry("h200", "planning", "llama-8b-8-layers:compiled=0.9", "0.5")
+    return found["budgets"][0]["ms"] / found["plain"]["ms"]
+
+
+@figure("plan_compiled_of_limit_worst", ETA, ">= 0.92", "cpu")
+def compiled_eta(session: Session) -> float:
+    """Inside compiled graphs, at budgets down to 1.1 times the smallest one, with offloading alone (dry run)."""
+    return min(each["of_limit"] for each in budgets(session, "llama-8b-8-layers:compiled"))
+
+
 @figure("plan_time_limit", "time of a step, with time_limit=1.02 / plain", "<= 1.02", "cpu")
 def time_limit(session: Session) -> float:
     """Eight layers of Llama 3 8B in the least memory that a time limit allows: it is kept (dry run)."""

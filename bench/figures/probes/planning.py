@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training steps of full-size models under budgets and beside other ways, in a dry run or on a GPU:
-`planning.py MODEL[:compiled] budgets|SHARE…|time=LIMIT…|WAY…`.
+`planning.py MODEL[:compiled[=SHARE]] budgets|SHARE…|time=LIMIT…|WAY…`.
 
 Prints JSON on one line, more of it after each of what is asked, the last line being the whole: for plain
 PyTorch, for each budget and for each way the peak and the predicted or measured time of a step. A SHARE is
 what is to be gone of the bytes that the blocks of the model keep for the backward pass; `budgets` takes
-shares from nothing to 1.1 times the least budget. A LIMIT is one of `time_limit=`.
+shares from nothing to 1.1 times the least budget. A LIMIT is one of `time_limit=`. The SHARE of a compiled
+model is its `activation_memory_budget` under budgets: the compiler recomputes the rest.
 """
 
 from __future__ import annotations
@@ -224,6 +225,9 @@ def main(model: str, *asked: str) -> None:
     plain = step.measured(contextlib.nullcontext())
     torch.compiler.reset()  # what was compiled without a region
     plain["kept"] = step.kept_by_blocks()
+    if share := model.partition("=")[2]:
+        torch.compiler.reset()
+        functorch_config.activation_memory_budget = float(share)
     found: dict[str, Any] = {"plain": plain, "budgets": [], "limits": {}, "ways": {}}
     for each in asked:
         if each == "budgets":
