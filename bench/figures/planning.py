@@ -54,7 +54,7 @@ def three_quarters(session: Session) -> float:
 
 @figure("plan_compiled_half_gone", SLOWDOWN, "<= 1.03", "cpu")
 def compiled_half(session: Session) -> float:
-    """The model compiled, half of what its graphs save offloaded, or recomputed by the compiler, whose share
+    """The model compiled, half of what its graphs save offloaded or recomputed by the compiler, whose share
     is 0.9 (dry run)."""
     found = session.dry("h200", "planning", "llama-8b-8-layers:compiled=0.9", "0.5")
     return found["budgets"][0]["ms"] / found["plain"]["ms"]
@@ -62,7 +62,7 @@ def compiled_half(session: Session) -> float:
 
 @figure("plan_compiled_of_limit_worst", ETA, ">= 0.92", "cpu")
 def compiled_eta(session: Session) -> float:
-    """Inside compiled graphs, at budgets down to 1.1 times the smallest one, with offloading alone (dry run)."""
+    """Inside compiled graphs, at budgets down to 1.1 times the smallest one, by offloading (dry run)."""
     return min(each["of_limit"] for each in budgets(session, "llama-8b-8-layers:compiled"))
 
 

@@ -31,7 +31,7 @@ __all__ = ["saves_as_a_whole", "start"]
 # The value of PyTorch's setting. It is part of the keys of the compiler's caches, so graphs that were
 # compiled without Spillway, or by another version of this pass, are not used.
 _SETTING = "spillway-1"
-_MIN_BYTES = 4096  # of a storage: smaller ones are saved by autograd
+_MIN_BYTES = 65536  # of a storage: autograd saves smaller ones, which takes the compiler less time
 _left_alone: list[bool] = []  # an element for each graph
 
 
@@ -110,13 +110,14 @@ def save_one_by_one(forward: fx.GraphModule, backward: fx.GraphModule, returned:
     last_uses = _last_uses(forward.graph)
     stays = {_storage(node) for node in forward.graph.find_nodes(op="placeholder")}
     stays.update(_storage(node) for node in results[:returned])
+    order = {node: at for at, node in enumerate(backward.graph.nodes)}
     saved: dict[fx.Node, fx.Node] = {}
     for at, node in enumerate(results[returned:], returned):
         restored = inputs.get(getattr(node, "name", ""))
         if restored is None or not _is_offloadable(node) or _storage(node) in stays:
             continue
         if node not in saved:
-            if not _load_before_use(backward.graph, restored):
+            if not _load_before_use(backward.graph, restored, order):
                 continue
             saved[node] = _save_after(forward.graph, last_uses[_storage(node)], node)
         results[at] = saved[node]
@@ -202,12 +203,12 @@ def _fake_handle(value: Any) -> Any:
         return torch.empty((), dtype=torch.int64, device="cpu")
 
 
-def _load_before_use(graph: fx.Graph, restored: fx.Node) -> bool:
+def _load_before_use(graph: fx.Graph, restored: fx.Node, order: dict[fx.Node, int]) -> bool:
     """Make an input of the graph a handle. Returns whether it is: not if its sizes are unknown there, or if
     the graph returns it."""
 
     value = _value(restored)
-    views, first = _views_before_use(restored)
+    views, first = _views_before_use(restored, order)
     if value is None or first is None:
         return False
     symbols = symbols_of(graph)
@@ -230,9 +231,8 @@ def _load_before_use(graph: fx.Graph, restored: fx.Node) -> bool:
     return True
 
 
-def _views_before_use(node: fx.Node) -> tuple[list[fx.Node], fx.Node | None]:
+def _views_before_use(node: fx.Node, order: dict[fx.Node, int]) -> tuple[list[fx.Node], fx.Node | None]:
     """The first operator that reads the tensor, and the views of it before that one, in order."""
-    order = {each: at for at, each in enumerate(node.graph.nodes)}
     found: set[fx.Node] = set()
     reads: list[fx.Node] = []
     waiting = [node]

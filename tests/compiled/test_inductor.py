@@ -20,6 +20,7 @@ def on_the_cpu():
     _saved_in_graphs.start()
     with pytest.MonkeyPatch.context() as patched, torch._inductor.config.patch(force_disable_caches=True):
         patched.setattr(_saved_in_graphs, "_is_on_gpu", lambda value: True)
+        patched.setattr(_saved_in_graphs, "_MIN_BYTES", 4096)
         yield
     torch.compiler.reset()
 
