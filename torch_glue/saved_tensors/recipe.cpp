@@ -5,8 +5,10 @@
 #include "torch_glue/saved_storage/skip.h"
 #include "torch_glue/saved_tensors/latest.h"
 #include "torch_glue/saved_tensors/operand_notes.h"
+#include "torch_glue/saved_tensors/operator_calls.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/rules.h"
+#include "torch_glue/saved_tensors/saved_traces.h"
 
 #include <c10/util/Type.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -46,7 +48,7 @@ Recipe::Handle result_elsewhere(const autograd::Edge& edge, std::uint32_t versio
 void note_result(const at::Tensor& tensor, const PackHook& packed) {
   const auto& node = tensor.grad_fn();
   auto trace = node != nullptr ? packed.trace() : std::nullopt;
-  if (!trace) return;
+  if (!trace || !trace->recomputed.expired()) return;  // its recipe serves instead
   results.add(node, {static_cast<std::uint32_t>(tensor.output_nr()), std::move(*trace)});
 }
 
@@ -57,18 +59,42 @@ std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node,
                                    bool expensive) {
   expensive = expensive && region.budget;
   const Rule* const rule = Rules::instance().find(node, output, expensive);
-  if (rule == nullptr) return nullptr;
+  if (rule == nullptr) {
+    const auto call = call_of(node);
+    return call != nullptr ? of_call(*call, output, region, depth, expensive) : nullptr;
+  }
   // A running node holds its lock: it saves a result of its own if its pass is recorded.
   const std::unique_lock<std::mutex> lock(compat::mutex_of(node), std::try_to_lock);
   if (!lock.owns_lock()) return nullptr;
   std::unique_ptr<Recipe> recipe(new Recipe(&region, depth, expensive));
   recipe->made_by_ = &typeid(node);
   (*rule)(node, *recipe);
-  const int longest = !region.budget                                 ? kLongestChain
-                      : Rules::instance().is_expensive(node, output) ? kLongestBeforeExpensive
-                                                                     : kLongestPlanned;
-  const bool whole = recipe->possible_ && recipe->function_ && recipe->chain_ < longest;
-  return whole ? std::move(recipe) : nullptr;
+  return recipe->is_whole(Rules::instance().is_expensive(node, output)) ? std::move(recipe)
+                                                                         : nullptr;
+}
+
+std::unique_ptr<Recipe> Recipe::of_call(const OperatorCall& call,
+                                        std::uint32_t output,
+                                        const RegionOptions& region,
+                                        int depth,
+                                        bool expensive) {
+  const bool is_expensive = call.repeated->kind().is(RepeatedKind::kExpensive);
+  if (is_expensive && !(expensive && region.budget)) return nullptr;
+  std::unique_ptr<Recipe> recipe(new Recipe(&region, depth, expensive && region.budget));
+  for (const PassedTensor& operand : call.operands)
+    recipe->needs_passed(operand);
+  recipe->computed_by([repeated = call.repeated, output](Values values) {
+    return repeated->repeat(values, output);
+  });
+  recipe->made_by_call_ = call.repeated->kind().name;
+  return recipe->is_whole(is_expensive) ? std::move(recipe) : nullptr;
+}
+
+bool Recipe::is_whole(bool is_expensive) const {
+  const int longest = !region_->budget ? kLongestChain
+                      : is_expensive   ? kLongestBeforeExpensive
+                                       : kLongestPlanned;
+  return possible_ && function_ && chain_ < longest;
 }
 
 std::unique_ptr<Recipe> Recipe::of_nothing(Function function) {
@@ -141,6 +167,22 @@ void Recipe::needs_kept(const at::Tensor& tensor, std::uint32_t version) {
   possible_ = take(PackHook::of_kept(tensor, version));
 }
 
+void Recipe::needs_passed(const PassedTensor& operand) {
+  if (!possible_) return;
+  if (!operand.defined()) {
+    values_.push_back({});
+    return;
+  }
+  if (operand.small.defined()) return needs_kept(operand.small, operand.version.number());
+  if (Handle handle = SavedTraces::of_thread().find(operand); take(std::move(handle))) return;
+  if (const compat::NodePtr node = operand.node.lock()) {
+    return needs_result({node, operand.output}, operand.version.number());
+  }
+  const at::Tensor parameter(operand.parameter.lock());
+  if (!parameter.defined()) return reject();
+  needs_kept(parameter, operand.version.number());
+}
+
 void Recipe::needs_substitute(const at::Tensor& tensor) {
   if (!possible_) return;
   save_substitute_ = true;
@@ -179,6 +221,7 @@ bool Recipe::available() const {
 }
 
 std::string Recipe::made_by() const {
+  if (made_by_call_ != nullptr) return made_by_call_;
   if (made_by_ == nullptr) return "an operator";
   const std::string name = c10::demangle(made_by_->name());
   return name.substr(name.rfind(':') + 1);

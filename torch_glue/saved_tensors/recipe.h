@@ -18,7 +18,9 @@
 namespace spillway {
 
 class PackHook;
+struct PassedTensor;
 struct OperandVersions;
+struct OperatorCall;
 struct RegionOptions;
 
 /// Recomputes one tensor, bit for bit, by the operator that produced it, from tensors that the
@@ -54,6 +56,13 @@ class Recipe : public Pooled<Recipe> {
                                     int depth = 0,
                                     bool expensive = true);
 
+  /// The recipe of the call's result `output`; otherwise as of().
+  static std::unique_ptr<Recipe> of_call(const OperatorCall& call,
+                                         std::uint32_t output,
+                                         const RegionOptions& region,
+                                         int depth = 0,
+                                         bool expensive = true);
+
   /// A recipe without inputs.
   static std::unique_ptr<Recipe> of_nothing(Function function);
 
@@ -69,6 +78,8 @@ class Recipe : public Pooled<Recipe> {
   /// Adds the result of the node behind the edge, even if no node saved it. `version` is the
   /// tensor's version at its use; with it, in-place changes outside the graph are detected.
   void needs_result(const torch::autograd::Edge& edge, std::uint32_t version);
+  /// Adds an operand of a call: from a tensor that some node saves, or else as needs_result().
+  void needs_passed(const PassedTensor& operand);
   /// Adds a tensor that is kept anyway, such as a parameter, at its version `version`.
   void needs_kept(const at::Tensor& tensor, std::uint32_t version);
   /// Adds a tensor that is saved instead of the tensor recomputed from it, as the region saves any
@@ -116,12 +127,16 @@ class Recipe : public Pooled<Recipe> {
   /// False for a null or unavailable handle.
   bool take(Handle handle);
 
+  /// Whether it can be run, and its chain is not too long.
+  [[nodiscard]] bool is_whole(bool is_expensive) const;
+
   const RegionOptions* const region_;  // until the recipe is written
   const int depth_;
   bool expensive_;
   bool possible_ = true;
   bool save_substitute_ = false;
   const std::type_info* made_by_ = nullptr;  // type of the node
+  const char* made_by_call_ = nullptr;       // name of the operator
   int chain_ = 0;
   c10::SmallVector<Value, 2> values_;
   Function function_;

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/saved_tensors/operator_calls.h"
+
+#include "torch_glue/saved_storage/skip.h"
+#include "torch_glue/saved_tensors/operand_notes.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <deque>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+using Call = std::shared_ptr<const OperatorCall>;
+
+/// Results are usually saved by one of the next operators. Those of a long skip connection, such as
+/// a U-Net's, are saved much later.
+constexpr std::size_t kMaxCalls = 1024;
+
+/// A tensor of this size is referenced, and not looked for elsewhere.
+constexpr std::size_t kSmall = 1024;
+
+thread_local Call running;
+
+/// The latest calls, by node. Threads: confined.
+class Calls {
+ public:
+  void add(const compat::NodePtr& node, const Call& call) {
+    auto [found, fresh] = calls_.try_emplace(node.get());
+    // Within autocast an operator is called again with cast arguments, and its node was created for
+    // those.
+    if (!fresh && !found->second.node.expired()) return;
+    found->second = {compat::WeakNodePtr(node), call};
+    order_.push_back(node.get());
+    if (order_.size() <= kMaxCalls) return;
+    const auto* const oldest = order_.front();
+    order_.pop_front();
+    if (oldest != node.get()) calls_.erase(oldest);
+  }
+
+  [[nodiscard]] Call find(const torch::autograd::Node& node) const {
+    const auto found = calls_.find(&node);
+    if (found == calls_.end() || found->second.node.expired()) return nullptr;
+    return found->second.call;
+  }
+
+ private:
+  struct Entry {
+    compat::WeakNodePtr node{};
+    Call call;
+  };
+
+  std::unordered_map<const torch::autograd::Node*, Entry> calls_;
+  std::deque<const torch::autograd::Node*> order_;
+};
+
+Calls& calls() {
+  thread_local Calls those;
+  return those;
+}
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.is_cuda() && !is_wrapper(tensor) && tensor.layout() == at::kStrided &&
+         !tensor.is_nested() && tensor.unsafeGetTensorImpl()->version_counter().enabled();
+}
+
+/// Whether a node will be made, for tensors that can be obtained again.
+bool is_recorded(c10::ArrayRef<c10::IValue> arguments) {
+  if (!at::GradMode::is_enabled() ||
+      c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutogradCUDA)) {
+    return false;
+  }
+  bool graph = false;
+  bool plain = true;
+  RepeatedOperator::for_each_tensor(arguments, [&](const at::Tensor& each) {
+    if (!each.defined()) return;
+    graph = graph || each.requires_grad();
+    plain = plain && is_plain(each);
+  });
+  return graph && plain;
+}
+
+/// The kernel in front of an operator.
+class Recorder final : public c10::OperatorKernel {
+ public:
+  explicit Recorder(const RepeatedKind& kind) : kind_(kind) {}
+
+  void operator()(const c10::OperatorHandle& op,
+                  c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) {
+    std::vector<std::pair<std::size_t, at::Tensor>> leaves;
+    const auto call = made(op, *stack, leaves);
+    const auto before = std::exchange(running, Call(call));
+    try {
+      op.redispatchBoxed(keys & kBehindNoting, stack);
+    } catch (...) {
+      running = before;
+      throw;
+    }
+    running = before;
+    if (call == nullptr) return;
+    // The operator's node has referenced what accumulates their gradients; nothing did before.
+    for (const auto& [index, leaf] : leaves) {
+      call->operands[index].node = compat::WeakNodePtr(
+          torch::autograd::impl::gradient_edge(leaf).function);
+    }
+    const auto results = c10::ArrayRef<c10::IValue>(*stack).slice(
+        stack->size() - op.schema().returns().size());
+    RepeatedOperator::for_each_tensor(results, [&](const at::Tensor& each) {
+      if (each.defined() && each.grad_fn() != nullptr) calls().add(each.grad_fn(), call);
+    });
+  }
+
+ private:
+  /// Null if the call cannot be repeated. Adds operands whose gradients are accumulated to `leaves`.
+  [[nodiscard]] std::shared_ptr<OperatorCall> made(
+      const c10::OperatorHandle& op,
+      const torch::jit::Stack& stack,
+      std::vector<std::pair<std::size_t, at::Tensor>>& leaves) const {
+    const std::size_t count = op.schema().arguments().size();
+    const auto arguments = c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - count);
+    if (!is_recorded(arguments) || !RepeatedOperator::possible(op, kind_, arguments)) {
+      return nullptr;
+    }
+    auto call = std::make_shared<OperatorCall>();
+    call->repeated = std::make_shared<const RepeatedOperator>(op, kind_, arguments);
+    RepeatedOperator::for_each_tensor(arguments, [&](const at::Tensor& each) {
+      if (each.defined() && each.requires_grad() && each.is_leaf()) {
+        leaves.emplace_back(call->operands.size(), each);
+      }
+      call->operands.push_back(each.defined() ? PassedTensor(each) : PassedTensor());
+    });
+    return call;
+  }
+
+  const RepeatedKind& kind_;
+};
+
+}  // namespace
+
+PassedTensor::PassedTensor(const at::Tensor& given)
+    : storage(given.storage().getWeakStorageImpl()),
+      layout(given),
+      version(given),
+      defined_(true) {
+  if (given.storage().nbytes() < kSmall) {
+    small = at::Tensor(
+        given.unsafeGetTensorImpl()->shallow_copy_and_detach(version.counter(), false));
+  } else if (given.grad_fn() != nullptr) {
+    node = compat::WeakNodePtr(given.grad_fn());
+    output = static_cast<std::uint32_t>(given.output_nr());
+  } else if (!given.requires_grad() && is_of_parameter(given)) {
+    parameter = c10::weak_intrusive_ptr<c10::TensorImpl>(given.getIntrusivePtr());
+  }
+}
+
+bool OperatorCall::has(const c10::StorageImpl& storage) const {
+  return std::any_of(operands.begin(), operands.end(), [&](const PassedTensor& each) {
+    return each.defined() && each.is_of(storage);
+  });
+}
+
+Call call_of(const torch::autograd::Node& node) {
+  return calls().find(node);
+}
+
+const Call& current_call() {
+  return running;
+}
+
+void note_calls(torch::Library& noting) {
+  for (const RepeatedKind& kind : repeated_kinds()) {
+    noting.impl(kind.name,
+                torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Recorder>(kind)));
+  }
+}
+
+}  // namespace spillway
