@@ -38,6 +38,9 @@ void add_sum(Rules& rules, Function function, InPlace in_place) {
       return;
     }
     recipe.needs_result(node.next_edge(1), versions->other);
+    if (node.next_edge(0).function != nullptr && node.next_edge(1).function != nullptr) {
+      recipe.is_sum();
+    }
     recipe.computed_by([function, in_place, type, alpha = node.alpha](Values values) {
       if (at::result_type(values[0], values[1]) == type) {
         return function(values[0], values[1], alpha);

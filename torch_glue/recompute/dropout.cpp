@@ -31,7 +31,6 @@ void add_dropout(Rules& rules) {
   rules.add<NativeDropoutBackward0>([](const NativeDropoutBackward0& node, Recipe& recipe) {
     auto note = note_of(node.result1_);
     if (note == nullptr || !note->drawn || !note->input_version) return recipe.reject();
-    recipe.cheaply();  // a matrix product is recomputed for its own sake, not for a sum after it
     recipe.needs_result(node.next_edge(0), *note->input_version);
     recipe.computed_by([note = std::move(note)](Recipe::Values values) {
       const auto& drawn = *note->drawn;

@@ -20,6 +20,7 @@
 #include <ATen/ops/rsub_ops.h>
 #include <ATen/ops/silu_ops.h>
 #include <ATen/ops/sub_ops.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
 #include <array>
@@ -307,6 +308,9 @@ std::uint32_t version_of_result(const torch::autograd::Node& node) {
   const torch::autograd::Node* made = &node;
   while (is_view(*made) && made->next_edge(0).function != nullptr) {
     made = made->next_edge(0).function.get();
+  }
+  if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(made)) {
+    return version_of(leaf->variable);
   }
   const auto versions = versions_of_operands(*made);
   return versions ? versions->result : 0;

@@ -92,7 +92,8 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
   if (defer(tensor)) return;
   pack(tensor);
   if (region_ != nullptr && region_->recompute) {
-    if (!region_->budget) note_result(tensor, *this);
+    // Without a budget, the recipe of a recomputed tensor serves instead.
+    if (region_->budget || !std::holds_alternative<Recomputed>(form_)) note_result(tensor, *this);
     SavedTraces::of_thread().add(tensor, *this);
   }
   if (serves_recipes()) settle_relu_masks(false);

@@ -24,7 +24,7 @@ namespace autograd = torch::autograd;
 namespace {
 
 /// A decomposed GELU saves its input some operators before it needs it again.
-constexpr std::size_t kMaxResults = 32;
+constexpr std::size_t kMaxResults = 64;
 
 struct SavedResult {
   std::uint32_t output;
@@ -48,7 +48,7 @@ Recipe::Handle result_elsewhere(const autograd::Edge& edge, std::uint32_t versio
 void note_result(const at::Tensor& tensor, const PackHook& packed) {
   const auto& node = tensor.grad_fn();
   auto trace = node != nullptr ? packed.trace() : std::nullopt;
-  if (!trace || !trace->recomputed.expired()) return;  // its recipe serves instead
+  if (!trace) return;
   results.add(node, {static_cast<std::uint32_t>(tensor.output_nr()), std::move(*trace)});
 }
 
@@ -69,8 +69,7 @@ std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node,
   std::unique_ptr<Recipe> recipe(new Recipe(&region, depth, expensive));
   recipe->made_by_ = &typeid(node);
   (*rule)(node, *recipe);
-  return recipe->is_whole(Rules::instance().is_expensive(node, output)) ? std::move(recipe)
-                                                                         : nullptr;
+  return recipe->is_whole() ? std::move(recipe) : nullptr;
 }
 
 std::unique_ptr<Recipe> Recipe::of_call(const OperatorCall& call,
@@ -78,21 +77,23 @@ std::unique_ptr<Recipe> Recipe::of_call(const OperatorCall& call,
                                         const RegionOptions& region,
                                         int depth,
                                         bool expensive) {
-  const bool is_expensive = call.repeated->kind().is(RepeatedKind::kExpensive);
-  if (is_expensive && !(expensive && region.budget)) return nullptr;
-  std::unique_ptr<Recipe> recipe(new Recipe(&region, depth, expensive && region.budget));
+  const RepeatedKind& kind = call.repeated->kind();
+  expensive = expensive && region.budget;
+  if (kind.is(RepeatedKind::kExpensive) && !expensive) return nullptr;
+  std::unique_ptr<Recipe> recipe(new Recipe(&region, depth, expensive));
+  if (kind.is(RepeatedKind::kView)) recipe->is_view();
   for (const PassedTensor& operand : call.operands)
     recipe->needs_passed(operand);
   recipe->computed_by([repeated = call.repeated, output](Values values) {
     return repeated->repeat(values, output);
   });
-  recipe->made_by_call_ = call.repeated->kind().name;
-  return recipe->is_whole(is_expensive) ? std::move(recipe) : nullptr;
+  recipe->made_by_call_ = kind.name;
+  return recipe->is_whole() ? std::move(recipe) : nullptr;
 }
 
-bool Recipe::is_whole(bool is_expensive) const {
+bool Recipe::is_whole() const {
   const int longest = !region_->budget ? kLongestChain
-                      : is_expensive   ? kLongestBeforeExpensive
+                      : is_sum_        ? kLongestBeforeSum
                                        : kLongestPlanned;
   return possible_ && function_ && chain_ < longest;
 }
@@ -149,7 +150,7 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
     possible_ = lock.owns_lock() && take(*saved);  // which checks for changes
     return;
   }
-  if (Handle handle = region_->budget ? nullptr : result_elsewhere(edge, version)) {
+  if (Handle handle = result_elsewhere(edge, version)) {
     possible_ = take(std::move(handle));
     return;
   }

@@ -37,13 +37,14 @@ class Recipe : public Pooled<Recipe> {
   /// Maximum number of tensors that are recomputed one from another. Intermediate results occupy
   /// memory until their own use.
   static constexpr int kLongestChain = 3;
-  /// Likewise under a budget, whose plan accounts for the memory. Recomputability must hardly
-  /// depend on what the plan keeps.
-  static constexpr int kLongestPlanned = 6;
-  /// Likewise if an expensive operator is involved. A stack of layers without residuals thus has
-  /// tensors to restart from.
-  static constexpr int kLongestBeforeExpensive = 2;
-  /// Maximum number of consecutive operators whose results are not saved.
+  /// Likewise under a budget, whose plan accounts for the memory: about a block of a network. A
+  /// stack of layers without residuals thus has tensors to restart from. Recomputability must
+  /// hardly depend on what the plan keeps.
+  static constexpr int kLongestPlanned = 12;
+  /// Likewise before a sum of two tensors. Between the blocks of a network with residuals, a sum is
+  /// all that the next blocks need, as what a checkpoint keeps.
+  static constexpr int kLongestBeforeSum = 6;
+  /// Maximum number of consecutive operators whose results are not saved, without views.
   static constexpr int kDeepest = 4;
 
   /// The recipe of output `output` of `node`; none if there is no rule for it or an input is
@@ -91,8 +92,11 @@ class Recipe : public Pooled<Recipe> {
 
   void reject() { possible_ = false; }
 
-  /// The inputs added from here on must not be expensive.
-  void cheaply() { expensive_ = false; }
+  /// The result is a sum of two tensors.
+  void is_sum() { is_sum_ = true; }
+
+  /// The result is a view of its only input.
+  void is_view() { --depth_; }
 
   /// Called without a graph, without autocast, and below all Python modes.
   void computed_by(Function function) { function_ = std::move(function); }
@@ -128,11 +132,12 @@ class Recipe : public Pooled<Recipe> {
   bool take(Handle handle);
 
   /// Whether it can be run, and its chain is not too long.
-  [[nodiscard]] bool is_whole(bool is_expensive) const;
+  [[nodiscard]] bool is_whole() const;
 
   const RegionOptions* const region_;  // until the recipe is written
-  const int depth_;
-  bool expensive_;
+  int depth_;
+  const bool expensive_;
+  bool is_sum_ = false;
   bool possible_ = true;
   bool save_substitute_ = false;
   const std::type_info* made_by_ = nullptr;  // type of the node
