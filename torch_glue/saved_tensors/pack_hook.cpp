@@ -92,8 +92,9 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
   if (defer(tensor)) return;
   pack(tensor);
   if (region_ != nullptr && region_->recompute) {
-    // Without a budget, the recipe of a recomputed tensor serves instead.
-    if (region_->budget || !std::holds_alternative<Recomputed>(form_)) note_result(tensor, *this);
+    // The recipe of a recomputed tensor serves instead.
+    const bool recomputed = std::holds_alternative<Recomputed>(form_);
+    if (!region_->budget && !recomputed) note_result(tensor, *this);
     SavedTraces::of_thread().add(tensor, *this);
   }
   if (serves_recipes()) settle_relu_masks(false);

@@ -24,7 +24,7 @@ namespace autograd = torch::autograd;
 namespace {
 
 /// A decomposed GELU saves its input some operators before it needs it again.
-constexpr std::size_t kMaxResults = 64;
+constexpr std::size_t kMaxResults = 32;
 
 struct SavedResult {
   std::uint32_t output;
@@ -150,7 +150,9 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
     possible_ = lock.owns_lock() && take(*saved);  // which checks for changes
     return;
   }
-  if (Handle handle = result_elsewhere(edge, version)) {
+  Handle handle = region_->budget ? SavedTraces::of_thread().find(edge, version)
+                                  : result_elsewhere(edge, version);
+  if (handle != nullptr) {
     possible_ = take(std::move(handle));
     return;
   }

@@ -7,6 +7,16 @@
 #include <utility>
 
 namespace spillway {
+namespace {
+
+constexpr std::size_t kLeastFull = 512;
+
+template <typename List, typename Drop>
+void drop_if(List& list, Drop drop) {
+  list.erase(std::remove_if(list.begin(), list.end(), drop), list.end());
+}
+
+}  // namespace
 
 SavedTraces& SavedTraces::of_thread() {
   thread_local SavedTraces traces;
@@ -17,22 +27,26 @@ void SavedTraces::add(const at::Tensor& tensor, const PackHook& packed) {
   if (!tensor.has_storage() || !tensor.is_cuda()) return;
   auto trace = packed.trace();
   if (!trace) return;
-  if (traces_.size() >= full_) drop_expired();
-  OfStorage& known = traces_[tensor.storage().unsafeGetStorageImpl()];
-  // An address is reused only after all that was saved of the storage before has ended.
-  known.erase(std::remove_if(known.begin(),
-                             known.end(),
-                             [&](const PackHook::Trace& each) {
-                               return each.expired() || each.version.changed() ||
-                                      trace->layout.bytes().contains(each.layout.bytes());
-                             }),
-              known.end());
-  known.push_back(std::move(*trace));
+  if (storages_.size() + results_.size() >= full_) drop_expired();
+  if (const auto& node = tensor.grad_fn()) {
+    auto& known = results_[node.get()];
+    drop_if(known, [](const Result& each) { return each.expired(); });
+    known.push_back({compat::WeakNodePtr(node),
+                     static_cast<std::uint32_t>(tensor.output_nr()),
+                     *trace});
+  }
+  auto& known = storages_[tensor.storage().unsafeGetStorageImpl()];
+  drop_if(known, [&](const PackHook::Trace& each) {
+    return each.expired() || each.version.changed() ||
+           trace->layout.bytes().contains(each.layout.bytes());
+  });
+  known.push_back(*std::move(trace));
 }
 
 std::shared_ptr<PackHook> SavedTraces::find(const PassedTensor& operand) const {
-  const auto found = traces_.find(operand.storage._unsafe_get_target());
-  if (found == traces_.end()) return nullptr;
+  // An address is reused only after everything that was saved of the storage before has ended.
+  const auto found = storages_.find(operand.storage._unsafe_get_target());
+  if (found == storages_.end()) return nullptr;
   for (const PackHook::Trace& each : found->second) {
     if (each.expired() || !each.version.is(operand.version) ||
         !each.layout.bytes().contains(operand.layout.bytes())) {
@@ -43,13 +57,25 @@ std::shared_ptr<PackHook> SavedTraces::find(const PassedTensor& operand) const {
   return nullptr;
 }
 
+std::shared_ptr<PackHook> SavedTraces::find(const torch::autograd::Edge& edge,
+                                            std::uint32_t version) const {
+  const auto found = results_.find(edge.function.get());
+  if (found == results_.end()) return nullptr;
+  for (const Result& each : found->second) {
+    if (each.expired() || each.output != edge.input_nr) continue;
+    if (auto handle = PackHook::of_trace(each.trace, version)) return handle;
+  }
+  return nullptr;
+}
+
 void SavedTraces::drop_expired() {
-  std::erase_if(traces_, [](const auto& entry) {
-    return std::all_of(entry.second.begin(), entry.second.end(), [](const PackHook::Trace& each) {
-      return each.expired();
-    });
-  });
-  full_ = std::max<std::size_t>(256, 2 * traces_.size());
+  const auto all_expired = [](const auto& entry) {
+    return std::all_of(
+        entry.second.begin(), entry.second.end(), [](const auto& each) { return each.expired(); });
+  };
+  std::erase_if(storages_, all_expired);
+  std::erase_if(results_, all_expired);
+  full_ = std::max(kLeastFull, 2 * (storages_.size() + results_.size()));
 }
 
 }  // namespace spillway

@@ -5,7 +5,9 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/edge.h>
 
+#include <cstdint>
 #include <memory>
 #include <unordered_map>
 
@@ -13,8 +15,8 @@ namespace spillway {
 
 struct PassedTensor;
 
-/// The tensors that a thread has saved, by their storages: how an operand that some node saves is
-/// obtained. It extends no lifetime. Threads: confined.
+/// The tensors that a thread has saved, by their storages and by the nodes that computed them: how
+/// an operand that some node saves is obtained. It extends no lifetime. Threads: confined.
 class SavedTraces {
  public:
   static SavedTraces& of_thread();
@@ -25,13 +27,24 @@ class SavedTraces {
   /// A handle of the operand, if a saved tensor covers its bytes at its version; null otherwise.
   [[nodiscard]] std::shared_ptr<PackHook> find(const PassedTensor& operand) const;
 
+  /// A handle of the result behind the edge, if it was saved at that version; null otherwise.
+  [[nodiscard]] std::shared_ptr<PackHook> find(const torch::autograd::Edge& edge,
+                                               std::uint32_t version) const;
+
  private:
-  using OfStorage = c10::SmallVector<PackHook::Trace, 1>;
+  struct Result {
+    compat::WeakNodePtr node;
+    std::uint32_t output;
+    PackHook::Trace trace;
+
+    [[nodiscard]] bool expired() const { return node.expired() || trace.expired(); }
+  };
 
   void drop_expired();
 
-  std::unordered_map<const c10::StorageImpl*, OfStorage> traces_;
-  std::size_t full_ = 256;  // size at which expired entries are dropped
+  std::unordered_map<const c10::StorageImpl*, c10::SmallVector<PackHook::Trace, 1>> storages_;
+  std::unordered_map<const torch::autograd::Node*, c10::SmallVector<Result, 1>> results_;
+  std::size_t full_ = 512;  // size at which expired entries are dropped
 };
 
 }  // namespace spillway
