@@ -33,16 +33,19 @@ thread_local Call running;
 class Calls {
  public:
   void add(const compat::NodePtr& node, const Call& call) {
-    auto [found, fresh] = calls_.try_emplace(node.get());
+    Entry& entry = calls_[node.get()];
     // Within autocast an operator is called again with cast arguments, and its node was created for
     // those.
-    if (!fresh && !found->second.node.expired()) return;
-    found->second = {compat::WeakNodePtr(node), call};
-    order_.push_back(node.get());
+    if (entry.call != nullptr && !entry.node.expired()) return;
+    entry = {compat::WeakNodePtr(node), call, next_};
+    order_.emplace_back(node.get(), next_++);
     if (order_.size() <= kMaxCalls) return;
-    const auto* const oldest = order_.front();
+    // Another node may have its address by now.
+    const auto oldest = calls_.find(order_.front().first);
+    if (oldest != calls_.end() && oldest->second.number == order_.front().second) {
+      calls_.erase(oldest);
+    }
     order_.pop_front();
-    if (oldest != node.get()) calls_.erase(oldest);
   }
 
   [[nodiscard]] Call find(const torch::autograd::Node& node) const {
@@ -55,10 +58,12 @@ class Calls {
   struct Entry {
     compat::WeakNodePtr node{};
     Call call;
+    std::uint64_t number = 0;
   };
 
   std::unordered_map<const torch::autograd::Node*, Entry> calls_;
-  std::deque<const torch::autograd::Node*> order_;
+  std::deque<std::pair<const torch::autograd::Node*, std::uint64_t>> order_;
+  std::uint64_t next_ = 0;
 };
 
 Calls& calls() {
