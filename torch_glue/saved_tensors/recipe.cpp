@@ -10,6 +10,7 @@
 #include "torch_glue/saved_tensors/rules.h"
 #include "torch_glue/saved_tensors/saved_traces.h"
 
+#include <ATen/ops/_to_copy.h>
 #include <c10/util/Type.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
@@ -121,6 +122,15 @@ bool Recipe::take(Handle handle) {
   return true;
 }
 
+bool Recipe::take_cast(Handle handle, at::ScalarType type) {
+  std::unique_ptr<Recipe> recipe(new Recipe(region_, depth_ + 1, expensive_));
+  if (!recipe->take(std::move(handle))) return false;
+  recipe->computed_by([type](Values values) { return at::_to_copy(values[0], type); });
+  chain_ = std::max(chain_, recipe->chain_);
+  values_.push_back({nullptr, std::move(recipe)});
+  return true;
+}
+
 void Recipe::needs(const autograd::SavedVariable& saved) {
   if (possible_ && !take(saved)) possible_ = false;
 }
@@ -150,9 +160,12 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
     possible_ = lock.owns_lock() && take(*saved);  // which checks for changes
     return;
   }
-  Handle handle = region_->budget ? SavedTraces::of_thread().find(edge, version)
-                                  : result_elsewhere(edge, version);
-  if (handle != nullptr) {
+  if (region_->budget) {
+    if (auto [handle, cast] = SavedTraces::of_thread().find(edge, version); handle != nullptr) {
+      possible_ = cast ? take_cast(std::move(handle), *cast) : take(std::move(handle));
+      return;
+    }
+  } else if (Handle handle = result_elsewhere(edge, version)) {
     possible_ = take(std::move(handle));
     return;
   }

@@ -130,6 +130,8 @@ class Recipe : public Pooled<Recipe> {
   bool take(const torch::autograd::SavedVariable& saved);
   /// False for a null or unavailable handle.
   bool take(Handle handle);
+  /// Takes the handle's tensor, cast to that type.
+  bool take_cast(Handle handle, at::ScalarType type);
 
   /// Whether it can be run, and its chain is not too long.
   [[nodiscard]] bool is_whole() const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/saved_tensors/saved_traces.h"
 
+#include "torch_glue/saved_tensors/operand_notes.h"
 #include "torch_glue/saved_tensors/operator_calls.h"
 
 #include <algorithm>
@@ -29,11 +30,13 @@ void SavedTraces::add(const at::Tensor& tensor, const PackHook& packed) {
   if (!trace) return;
   if (storages_.size() + results_.size() >= full_) drop_expired();
   if (const auto& node = tensor.grad_fn()) {
-    auto& known = results_[node.get()];
-    drop_if(known, [](const Result& each) { return each.expired(); });
-    known.push_back({compat::WeakNodePtr(node),
-                     static_cast<std::uint32_t>(tensor.output_nr()),
-                     *trace});
+    const auto output = static_cast<std::uint32_t>(tensor.output_nr());
+    add_result({node, output}, trace->version.number(), *trace);
+    const auto source = source_of_cast(*node);
+    if (source && c10::elementSize(source->type) < tensor.itemsize() &&
+        c10::isFloatingType(source->type) && tensor.is_floating_point()) {
+      add_result(node->next_edge(0), source->version, *trace, source->type);
+    }
   }
   auto& known = storages_[tensor.storage().unsafeGetStorageImpl()];
   drop_if(known, [&](const PackHook::Trace& each) {
@@ -57,15 +60,30 @@ std::shared_ptr<PackHook> SavedTraces::find(const PassedTensor& operand) const {
   return nullptr;
 }
 
-std::shared_ptr<PackHook> SavedTraces::find(const torch::autograd::Edge& edge,
-                                            std::uint32_t version) const {
+SavedTraces::Found SavedTraces::find(const torch::autograd::Edge& edge,
+                                     std::uint32_t version) const {
   const auto found = results_.find(edge.function.get());
-  if (found == results_.end()) return nullptr;
+  if (found == results_.end()) return {};
+  Found from_cast;
   for (const Result& each : found->second) {
-    if (each.expired() || each.output != edge.input_nr) continue;
-    if (auto handle = PackHook::of_trace(each.trace, version)) return handle;
+    if (each.expired() || each.output != edge.input_nr || each.version != version) continue;
+    auto handle = PackHook::of_trace(each.trace, each.trace.layout);
+    if (handle == nullptr) continue;
+    if (!each.cast) return {std::move(handle), std::nullopt};
+    from_cast = {std::move(handle), each.cast};
   }
-  return nullptr;
+  return from_cast;
+}
+
+void SavedTraces::add_result(const torch::autograd::Edge& edge,
+                             std::uint32_t version,
+                             PackHook::Trace trace,
+                             std::optional<at::ScalarType> cast) {
+  if (edge.function == nullptr) return;
+  auto& known = results_[edge.function.get()];
+  drop_if(known, [](const Result& each) { return each.expired(); });
+  known.push_back(
+      {compat::WeakNodePtr(edge.function), edge.input_nr, version, std::move(trace), cast});
 }
 
 void SavedTraces::drop_expired() {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 namespace spillway {
@@ -27,19 +28,30 @@ class SavedTraces {
   /// A handle of the operand, if a saved tensor covers its bytes at its version; null otherwise.
   [[nodiscard]] std::shared_ptr<PackHook> find(const PassedTensor& operand) const;
 
-  /// A handle of the result behind the edge, if it was saved at that version; null otherwise.
-  [[nodiscard]] std::shared_ptr<PackHook> find(const torch::autograd::Edge& edge,
-                                               std::uint32_t version) const;
+  struct Found {
+    std::shared_ptr<PackHook> handle;    // null if there is none
+    std::optional<at::ScalarType> cast;  // the result is the handle's tensor, cast to this type
+  };
+
+  /// The result behind the edge, if it was saved at that version. Also where only its cast to a
+  /// larger type was saved, from which it has the same bits.
+  [[nodiscard]] Found find(const torch::autograd::Edge& edge, std::uint32_t version) const;
 
  private:
   struct Result {
     compat::WeakNodePtr node;
     std::uint32_t output;
+    std::uint32_t version;
     PackHook::Trace trace;
+    std::optional<at::ScalarType> cast;
 
     [[nodiscard]] bool expired() const { return node.expired() || trace.expired(); }
   };
 
+  void add_result(const torch::autograd::Edge& edge,
+                  std::uint32_t version,
+                  PackHook::Trace trace,
+                  std::optional<at::ScalarType> cast = std::nullopt);
   void drop_expired();
 
   std::unordered_map<const c10::StorageImpl*, c10::SmallVector<PackHook::Trace, 1>> storages_;
