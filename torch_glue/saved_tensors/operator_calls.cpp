@@ -24,8 +24,8 @@ using Call = std::shared_ptr<const OperatorCall>;
 /// a U-Net's, are saved much later.
 constexpr std::size_t kMaxCalls = 1024;
 
-/// A tensor of this size is referenced, and not looked for elsewhere.
-constexpr std::size_t kSmall = 1024;
+/// Of a tensor without a gradient: keeping it then costs hardly any memory.
+constexpr std::size_t kSmall = 4096;
 
 thread_local Call running;
 
@@ -100,9 +100,9 @@ class Recorder final : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op,
                   c10::DispatchKeySet keys,
                   torch::jit::Stack* stack) {
-    std::vector<std::pair<std::size_t, at::Tensor>> leaves;
-    const auto call = made(op, *stack, leaves);
-    const auto before = std::exchange(running, Call(call));
+    std::vector<torch::autograd::Edge> accumulating;
+    const Call call = made(op, *stack, accumulating);
+    const auto before = std::exchange(running, call);
     try {
       op.redispatchBoxed(keys & kBehindNoting, stack);
     } catch (...) {
@@ -111,11 +111,6 @@ class Recorder final : public c10::OperatorKernel {
     }
     running = before;
     if (call == nullptr) return;
-    // The operator's node has referenced what accumulates their gradients; nothing did before.
-    for (const auto& [index, leaf] : leaves) {
-      call->operands[index].node = compat::WeakNodePtr(
-          torch::autograd::impl::gradient_edge(leaf).function);
-    }
     const auto results = c10::ArrayRef<c10::IValue>(*stack).slice(
         stack->size() - op.schema().returns().size());
     RepeatedOperator::for_each_tensor(results, [&](const at::Tensor& each) {
@@ -124,11 +119,11 @@ class Recorder final : public c10::OperatorKernel {
   }
 
  private:
-  /// Null if the call cannot be repeated. Adds operands whose gradients are accumulated to `leaves`.
-  [[nodiscard]] std::shared_ptr<OperatorCall> made(
-      const c10::OperatorHandle& op,
-      const torch::jit::Stack& stack,
-      std::vector<std::pair<std::size_t, at::Tensor>>& leaves) const {
+  /// Null if the call cannot be repeated. Adds the edges of its leaves, whose nodes nothing else
+  /// may reference before the operator's node does.
+  [[nodiscard]] Call made(const c10::OperatorHandle& op,
+                          const torch::jit::Stack& stack,
+                          std::vector<torch::autograd::Edge>& accumulating) const {
     const std::size_t count = op.schema().arguments().size();
     const auto arguments = c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - count);
     if (!is_recorded(arguments) || !RepeatedOperator::possible(op, kind_, arguments)) {
@@ -137,10 +132,10 @@ class Recorder final : public c10::OperatorKernel {
     auto call = std::make_shared<OperatorCall>();
     call->repeated = std::make_shared<const RepeatedOperator>(op, kind_, arguments);
     RepeatedOperator::for_each_tensor(arguments, [&](const at::Tensor& each) {
-      if (each.defined() && each.requires_grad() && each.is_leaf()) {
-        leaves.emplace_back(call->operands.size(), each);
-      }
       call->operands.push_back(each.defined() ? PassedTensor(each) : PassedTensor());
+      if (!each.defined() || !each.requires_grad() || !each.is_leaf()) return;
+      accumulating.push_back(torch::autograd::impl::gradient_edge(each));
+      call->operands.back().node = compat::WeakNodePtr(accumulating.back().function);
     });
     return call;
   }
@@ -155,14 +150,12 @@ PassedTensor::PassedTensor(const at::Tensor& given)
       layout(given),
       version(given),
       defined_(true) {
-  if (given.storage().nbytes() < kSmall) {
-    small = at::Tensor(
-        given.unsafeGetTensorImpl()->shallow_copy_and_detach(version.counter(), false));
-  } else if (given.grad_fn() != nullptr) {
+  if (given.grad_fn() != nullptr) {
     node = compat::WeakNodePtr(given.grad_fn());
     output = static_cast<std::uint32_t>(given.output_nr());
-  } else if (!given.requires_grad() && is_of_parameter(given)) {
-    parameter = c10::weak_intrusive_ptr<c10::TensorImpl>(given.getIntrusivePtr());
+  } else if (!given.requires_grad() &&
+             (given.storage().nbytes() <= kSmall || is_of_parameter(given))) {
+    tensor = c10::weak_intrusive_ptr<c10::TensorImpl>(given.getIntrusivePtr());
   }
 }
 

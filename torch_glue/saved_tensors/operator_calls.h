@@ -15,7 +15,7 @@
 namespace spillway {
 
 /// A tensor passed to an operator that can be repeated. It references neither the tensor nor its
-/// memory, unless that is small.
+/// memory.
 struct PassedTensor {
   PassedTensor() = default;  // an undefined tensor
   explicit PassedTensor(const at::Tensor& given);
@@ -26,8 +26,8 @@ struct PassedTensor {
   }
 
   c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
-  c10::weak_intrusive_ptr<c10::TensorImpl> parameter{c10::intrusive_ptr<c10::TensorImpl>()};
-  at::Tensor small;
+  /// A frozen parameter or a small tensor itself; empty for others.
+  c10::weak_intrusive_ptr<c10::TensorImpl> tensor{c10::intrusive_ptr<c10::TensorImpl>()};
   Layout layout;
   SavedVersion version;
   compat::WeakNodePtr node{};  // that computed it, or accumulates its gradient

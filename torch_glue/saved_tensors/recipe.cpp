@@ -189,14 +189,13 @@ void Recipe::needs_passed(const PassedTensor& operand) {
     values_.push_back({});
     return;
   }
-  if (operand.small.defined()) return needs_kept(operand.small, operand.version.number());
   if (Handle handle = SavedTraces::of_thread().find(operand); take(std::move(handle))) return;
   if (const compat::NodePtr node = operand.node.lock()) {
     return needs_result({node, operand.output}, operand.version.number());
   }
-  const at::Tensor parameter(operand.parameter.lock());
-  if (!parameter.defined()) return reject();
-  needs_kept(parameter, operand.version.number());
+  const at::Tensor tensor(operand.tensor.lock());
+  if (!tensor.defined()) return reject();
+  needs_kept(tensor, operand.version.number());
 }
 
 void Recipe::needs_substitute(const at::Tensor& tensor) {
