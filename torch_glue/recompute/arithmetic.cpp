@@ -30,8 +30,7 @@ bool is_of_equals(const torch::autograd::Node& node) {
   };
   const auto& edges = node.next_edges();
   return std::all_of(edges.begin(), edges.end(), [&](const torch::autograd::Edge& edge) {
-    return edge.function != nullptr &&
-           shape_of(*edge.function, edge.input_nr) == shape_of(node, 0);
+    return edge.function != nullptr && shape_of(*edge.function, edge.input_nr) == shape_of(node, 0);
   });
 }
 

@@ -111,8 +111,8 @@ class Recorder final : public c10::OperatorKernel {
     }
     running = before;
     if (call == nullptr) return;
-    const auto results = c10::ArrayRef<c10::IValue>(*stack).slice(
-        stack->size() - op.schema().returns().size());
+    const auto results =
+        c10::ArrayRef<c10::IValue>(*stack).slice(stack->size() - op.schema().returns().size());
     RepeatedOperator::for_each_tensor(results, [&](const at::Tensor& each) {
       if (each.defined() && each.grad_fn() != nullptr) calls().add(each.grad_fn(), call);
     });
@@ -146,10 +146,7 @@ class Recorder final : public c10::OperatorKernel {
 }  // namespace
 
 PassedTensor::PassedTensor(const at::Tensor& given)
-    : storage(given.storage().getWeakStorageImpl()),
-      layout(given),
-      version(given),
-      defined_(true) {
+    : storage(given.storage().getWeakStorageImpl()), layout(given), version(given), defined_(true) {
   if (given.grad_fn() != nullptr) {
     node = compat::WeakNodePtr(given.grad_fn());
     output = static_cast<std::uint32_t>(given.output_nr());

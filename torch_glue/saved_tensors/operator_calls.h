@@ -21,6 +21,7 @@ struct PassedTensor {
   explicit PassedTensor(const at::Tensor& given);
 
   [[nodiscard]] bool defined() const { return defined_; }
+
   [[nodiscard]] bool is_of(const c10::StorageImpl& other) const {
     return storage._unsafe_get_target() == &other;
   }

@@ -82,7 +82,9 @@ CHEAP = {
     "bicubic": lambda x, w: F.interpolate(images(x), scale_factor=1.5, mode="bicubic"),
     "linear": lambda x, w: F.interpolate(x.view(4, 3, 1024), scale_factor=2, mode="linear"),
     "trilinear": lambda x, w: F.interpolate(volumes(x), scale_factor=2, mode="trilinear"),
-    "grid_sample": lambda x, w: F.grid_sample(images(x), w[:, :32].reshape(4, 16, 16, 2), align_corners=False),
+    "grid_sample": lambda x, w: F.grid_sample(
+        images(x), w[:, :32].reshape(4, 16, 16, 2), align_corners=False
+    ),
     "embedding": lambda x, w: F.embedding(INDEX.cuda(), w),
     "cat": lambda x, w: torch.cat([x, w, x[:64]], 0),
     "stack": lambda x, w: torch.stack([x[:64], w], 1),
