@@ -137,6 +137,7 @@ py::dict as_dict(const KnownStep& step) {
   }
   dict["operands"] = operands;
   dict["besides"] = step.recorded.besides;
+  dict["operands_only"] = step.recorded.operands_only;
   dict["times"] = as_dict(step.times);
   return dict;
 }
@@ -176,6 +177,9 @@ KnownStep known_step_of(const py::dict& dict) {
       operand.products.push_back({product, within.value_or(Operand::kAlways)});
   }
   step.recorded.besides = dict["besides"].cast<std::vector<std::uint64_t>>();
+  if (dict.contains("operands_only")) {  // files of earlier versions have none
+    step.recorded.operands_only = dict["operands_only"].cast<std::vector<std::size_t>>();
+  }
   if (!dict["times"].is_none()) step.times = times_of(dict["times"].cast<py::dict>());
   return step;
 }

@@ -29,6 +29,8 @@ bool is_sound(const RecordedStep& step, std::size_t index) {
 
 const char* wrong_with_operands(const RecordedStep& step) {
   if (step.besides.size() != step.storages) return "besides";
+  for (const std::size_t storage : step.operands_only)
+    if (storage >= step.storages) return "operands_only";
   for (const std::uint64_t bytes : step.besides)
     if (bytes > kMaxBytes) return "besides";
   // end of the preceding absence, by storage

@@ -146,6 +146,15 @@ std::vector<Operand> operands_of(const StepCurve& curve) {
   return Operands(curve).find();
 }
 
+std::vector<std::size_t> operands_only_of(const StepCurve& curve) {
+  std::set<std::size_t> only;
+  std::set<std::size_t> used;
+  for (const StepCurve::Ask& ask : curve.asks)
+    (ask.product == kNoProduct ? used : only).insert(ask.storage);
+  std::erase_if(only, [&](std::size_t storage) { return used.count(storage) > 0; });
+  return {only.begin(), only.end()};
+}
+
 Bytes needed_so_far(const StepCurve& curve) {
   std::uint64_t needed = curve.allocated.empty() ? 0 : curve.allocated.back();
   for (const auto& of_storage : presences_of(curve)) {
@@ -200,6 +209,11 @@ std::vector<std::size_t> first_uses(const StepProfile& profile, const std::vecto
     std::size_t& event = first_use[operand.storage];
     if (!in_use[each] && operand.from == event) event = offloaded_until(profile, operand);
   }
+  std::set<std::size_t> used;
+  for (std::size_t each = 0; each < in_use.size(); ++each)
+    if (in_use[each]) used.insert(profile.memory.operands[each].storage);
+  for (const std::size_t storage : profile.memory.operands_only)
+    if (used.count(storage) == 0) first_use[storage] = profile.events();
   return first_use;
 }
 

@@ -40,6 +40,9 @@ struct Operand {
 /// first.
 std::vector<Operand> operands_of(const StepCurve& curve);
 
+/// The storages of the curve that were used for products only, in order.
+std::vector<std::size_t> operands_only_of(const StepCurve& curve);
+
 /// Allocated bytes at the end of the curve, without storages that only products have used.
 Bytes needed_so_far(const StepCurve& curve);
 

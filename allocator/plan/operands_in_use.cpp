@@ -122,6 +122,13 @@ std::vector<std::size_t> OperandsInUse::first_use() const {
     std::size_t& event = first_use[operands[each].storage];
     if (!in_use(each) && operands[each].from == event) event = index_->later[each].event;
   }
+  for (const std::size_t storage : profile_->memory.operands_only) {
+    const auto as_operand = of_storage(storage);
+    if (std::none_of(
+            as_operand.begin(), as_operand.end(), [&](std::size_t each) { return in_use(each); })) {
+      first_use[storage] = profile_->events();
+    }
+  }
   return first_use;
 }
 

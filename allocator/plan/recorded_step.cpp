@@ -41,6 +41,7 @@ RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages
   std::stable_sort(absences.begin(), absences.end(), [](const Absence& left, const Absence& right) {
     return left.storage < right.storage;
   });
+  operands_only = operands_only_of(curve);
   besides = curve.besides;
   besides.resize(count);
   begin = Bytes{curve.allocated.empty() ? 0 : curve.allocated.front()};

@@ -29,6 +29,8 @@ struct RecordedStep {
   std::vector<Operand> operands;  // event indices refer to peaks
   /// By storage the bytes that its recomputation needs in addition to its result.
   std::vector<std::uint64_t> besides;
+  /// The storages that were used as operands only: without a product they are not used at all.
+  std::vector<std::size_t> operands_only;
   std::size_t storages = 0;
   Bytes begin{};                    // allocated when it began
   std::size_t optimizer_begin = 0;  // the first event of the optimizer phase

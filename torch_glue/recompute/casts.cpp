@@ -9,7 +9,7 @@ namespace spillway {
 
 namespace nodes = torch::autograd::generated;
 
-/// Casts and clones. A cast saves nothing. The recipe uses the parameter for a cast of a parameter,
+/// A cast saves nothing. The recipe uses the parameter for a cast of a parameter,
 /// such as autocast's, and the result for a cast of another operator's result. For an input smaller
 /// than the result, it saves the input instead.
 void add_casts(Rules& rules) {
@@ -26,13 +26,6 @@ void add_casts(Rules& rules) {
       recipe.needs_result(node.next_edge(0), source->version);
     }
     recipe.computed_by([type](Recipe::Values values) { return at::_to_copy(values[0], type); });
-  });
-  // Autograd clones a tensor that an in-place operator overwrites and whose gradient needs it.
-  rules.add<nodes::CloneBackward0>([](const nodes::CloneBackward0& node, Recipe& recipe) {
-    const auto versions = versions_of_operands(node);
-    if (!versions) return recipe.reject();
-    recipe.needs_result(node.next_edge(0), versions->self);
-    recipe.computed_by([](Recipe::Values values) { return at::clone(values[0]); });
   });
 }
 

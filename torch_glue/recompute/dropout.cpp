@@ -1,60 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/saved_tensors/operator_notes.h"
+#include "torch_glue/saved_tensors/random_start.h"
 #include "torch_glue/saved_tensors/rules.h"
 
 #include <ATen/Functions.h>
-#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
-#include <mutex>
 #include <tuple>
 #include <utility>
 
 namespace spillway {
 namespace {
 
-/// During its lifetime, the device's generator continues from the start of a dropout.
-class DrawAgain {
- public:
-  explicit DrawAgain(const OperatorNote::Drawn& drawn)
-      : one_at_a_time_(mutex()),
-        generator_(at::cuda::detail::getDefaultCUDAGenerator(drawn.options.device().index())) {
-    const std::lock_guard<std::mutex> lock(generator_.mutex());
-    seed_ = generator_.current_seed();
-    offset_ = generator_.get_offset();
-    set(drawn.seed, drawn.offset);
-  }
-
-  ~DrawAgain() {
-    const std::lock_guard<std::mutex> lock(generator_.mutex());
-    set(seed_, offset_);
-  }
-
-  DrawAgain(const DrawAgain&) = delete;
-  DrawAgain& operator=(const DrawAgain&) = delete;
-
- private:
-  static std::mutex& mutex() {
-    static auto* const all = new std::mutex;
-    return *all;
-  }
-
-  void set(std::uint64_t seed, std::uint64_t offset) {
-    if (generator_.current_seed() != seed) generator_.set_current_seed(seed);
-    generator_.set_offset(offset);
-  }
-
-  const std::lock_guard<std::mutex> one_at_a_time_;
-  at::Generator generator_;
-  std::uint64_t seed_ = 0;
-  std::uint64_t offset_ = 0;
-};
-
 /// The dropout's result and mask, from its input; for the mask alone, any tensor with the input's
 /// layout.
 std::tuple<at::Tensor, at::Tensor> drop_again(const OperatorNote::Drawn& drawn,
                                               const at::Tensor& input) {
-  const DrawAgain generator(drawn);
+  const DrawAgain generator(drawn.start);
   return at::native_dropout(input, drawn.p, true);
 }
 
@@ -69,7 +31,6 @@ void add_dropout(Rules& rules) {
   rules.add<NativeDropoutBackward0>([](const NativeDropoutBackward0& node, Recipe& recipe) {
     auto note = note_of(node.result1_);
     if (note == nullptr || !note->drawn || !note->input_version) return recipe.reject();
-    recipe.cheaply();  // a matrix product is recomputed for its own sake, not for a sum after it
     recipe.needs_result(node.next_edge(0), *note->input_version);
     recipe.computed_by([note = std::move(note)](Recipe::Values values) {
       const auto& drawn = *note->drawn;

@@ -15,6 +15,7 @@ namespace nodes = torch::autograd::generated;
 void in_its_shape(const torch::autograd::Node& node, std::uint32_t version, Recipe& recipe) {
   const auto sizes = c10::asIntArrayRefSlowOpt(node.input_metadata(0).shape_as_dim_vector());
   if (!sizes) return recipe.reject();
+  recipe.is_view();
   recipe.needs_result(node.next_edge(0), version);
   recipe.computed_by(
       [sizes = c10::DimVector(*sizes)](Recipe::Values values) { return values[0].view(sizes); });

@@ -3,11 +3,11 @@
 
 #include "torch_glue/saved_storage/skip.h"
 #include "torch_glue/saved_tensors/latest.h"
+#include "torch_glue/saved_tensors/operator_calls.h"
 
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/addmm_ops.h>
-#include <ATen/ops/clone_ops.h>
 #include <ATen/ops/div_ops.h>
 #include <ATen/ops/gelu_ops.h>
 #include <ATen/ops/hardsigmoid_ops.h>
@@ -20,6 +20,7 @@
 #include <ATen/ops/rsub_ops.h>
 #include <ATen/ops/silu_ops.h>
 #include <ATen/ops/sub_ops.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
 #include <array>
@@ -215,17 +216,6 @@ at::Tensor& of_two_in_place(c10::DispatchKeySet keys, at::Tensor& self, const at
   return result;
 }
 
-/// A clone with another layout is not noted.
-at::Tensor clone(c10::DispatchKeySet keys,
-                 const at::Tensor& self,
-                 std::optional<at::MemoryFormat> format) {
-  const bool as_it_lies = !format || *format == at::MemoryFormat::Preserve;
-  auto versions = as_it_lies ? before(self) : std::nullopt;
-  at::Tensor result = at::_ops::clone::redispatch(keys & kBehindNoting, self, format);
-  note(std::move(versions), result);
-  return result;
-}
-
 at::Tensor taken_from_number(c10::DispatchKeySet keys,
                              const at::Tensor& self,
                              const at::Scalar& other,
@@ -282,9 +272,13 @@ at::Tensor addmm(c10::DispatchKeySet keys,
   return result;
 }
 
-template <typename... Views>
-bool is_one_of(const torch::autograd::Node& node) {
-  return ((typeid(node) == typeid(Views)) || ...);
+bool is_view(const torch::autograd::Node& node) {
+  if (typeid(node) == typeid(nodes::ViewBackward0) ||
+      typeid(node) == typeid(nodes::ReshapeAliasBackward0)) {
+    return true;
+  }
+  const auto call = call_of(node);
+  return call != nullptr && call->repeated->kind().is(RepeatedKind::kView);
 }
 
 }  // namespace
@@ -312,9 +306,11 @@ std::optional<Source> bias_of_product(const torch::autograd::Node& node) {
 
 std::uint32_t version_of_result(const torch::autograd::Node& node) {
   const torch::autograd::Node* made = &node;
-  while (is_one_of<nodes::ViewBackward0, nodes::ReshapeAliasBackward0>(*made) &&
-         made->next_edge(0).function != nullptr) {
+  while (is_view(*made) && made->next_edge(0).function != nullptr) {
     made = made->next_edge(0).function.get();
+  }
+  if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(made)) {
+    return version_of(leaf->variable);
   }
   const auto versions = versions_of_operands(*made);
   return versions ? versions->result : 0;
@@ -328,7 +324,6 @@ void note_operands(torch::Library& noting) {
   noting.impl("sub_.Tensor", &sum_in_place<at::_ops::sub__Tensor>);
   noting.impl("rsub.Scalar", &taken_from_number);
   noting.impl("neg", &neg);
-  noting.impl("clone", &clone);
   noting.impl("silu_", &of_one_in_place<at::_ops::silu_>);
   noting.impl("mish_", &of_one_in_place<at::_ops::mish_>);
   noting.impl("hardswish_", &of_one_in_place<at::_ops::hardswish_>);

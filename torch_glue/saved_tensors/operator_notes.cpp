@@ -4,9 +4,9 @@
 #include "torch_glue/base/streams.h"
 #include "torch_glue/saved_storage/skip.h"
 #include "torch_glue/saved_tensors/operand_notes.h"
+#include "torch_glue/saved_tensors/operator_calls.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
 
-#include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <ATen/ops/_fused_rms_norm_ops.h>
 #include <ATen/ops/_softmax_ops.h>
 #include <ATen/ops/cudnn_batch_norm_ops.h>
@@ -167,11 +167,8 @@ OperatorNote drawn(const at::Tensor& input, double p, std::optional<bool> train)
   if (is_wrapper(input) || input.is_nested() || input.layout() != at::kStrided) return {};
   // The assignment of random numbers to elements depends on the vector width.
   if (capturing() || !is_aligned(input)) return {};
-  auto generator = at::cuda::detail::getDefaultCUDAGenerator(input.device().index());
-  const std::lock_guard<std::mutex> lock(generator.mutex());
   return {.drawn = OperatorNote::Drawn{p,
-                                       generator.current_seed(),
-                                       generator.get_offset(),
+                                       RandomStart::of(input.device().index()),
                                        {input.sizes().begin(), input.sizes().end()},
                                        {input.strides().begin(), input.strides().end()},
                                        input.options()},
@@ -237,6 +234,7 @@ void note_operators(bool wanted) {
       noting->impl("elu_", &result_in_place<at::_ops::elu_, Number, Number, Number>);
       noting->impl("_softmax", &softmax);
       note_operands(*noting);
+      note_calls(*noting);
       return noting;
     }();
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "torch_glue/saved_tensors/random_start.h"
+
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/function.h>
@@ -24,8 +26,7 @@ struct OperatorNote {
   /// Of dropout: its probability, its input, and the start of its random numbers.
   struct Drawn {
     double p;
-    std::uint64_t seed;
-    std::uint64_t offset;
+    RandomStart start;
     c10::SmallVector<std::int64_t, 5> sizes;
     c10::SmallVector<std::int64_t, 5> strides;
     at::TensorOptions options;

@@ -13,6 +13,7 @@
 #include "torch_glue/saved_tensors/operator_notes.h"
 #include "torch_glue/saved_tensors/recomputed_storage.h"
 #include "torch_glue/saved_tensors/relu_mask.h"
+#include "torch_glue/saved_tensors/saved_traces.h"
 #include "torch_glue/saved_tensors/source.h"
 #include "torch_glue/saved_tensors/wrapped.h"
 
@@ -91,7 +92,12 @@ PackHook::~PackHook() {
 void PackHook::call_pack_hook(const at::Tensor& tensor) {
   if (defer(tensor)) return;
   pack(tensor);
-  if (region_ != nullptr && region_->recompute && !region_->budget) note_result(tensor, *this);
+  if (region_ != nullptr && region_->recompute) {
+    // The recipe of a recomputed tensor serves instead.
+    const bool recomputed = std::holds_alternative<Recomputed>(form_);
+    if (!region_->budget && !recomputed) note_result(tensor, *this);
+    SavedTraces::of_thread().add(tensor, *this);
+  }
   if (serves_recipes()) settle_relu_masks(false);
 }
 
@@ -267,23 +273,42 @@ std::shared_ptr<PackHook> PackHook::of_kept(const at::Tensor& tensor, std::uint3
 
 std::optional<PackHook::Trace> PackHook::trace() const {
   using Weak = c10::weak_intrusive_ptr<c10::TensorImpl>;
+  const Weak none(c10::intrusive_ptr<c10::TensorImpl>{});
   if (const auto* const kept = std::get_if<Kept>(&form_)) {
     if (is_wrapper(kept->tensor)) return std::nullopt;
-    return Trace{version_, Weak(kept->tensor.getIntrusivePtr()), {}, {}};
+    const Weak tensor(kept->tensor.getIntrusivePtr());
+    return Trace{version_, true, tensor, kept->storage.storage(), {}, Layout(kept->tensor), chain_};
   }
-  const auto* const form = std::get_if<Offloaded>(&form_);
-  if (form == nullptr) return std::nullopt;
-  return Trace{
-      version_, Weak(at::Tensor().getIntrusivePtr()), form->storage.storage(), form->layout};
+  if (const auto* const form = std::get_if<Offloaded>(&form_)) {
+    return Trace{version_, false, none, form->storage.storage(), {}, form->layout, chain_};
+  }
+  if (const auto* const form = std::get_if<Recomputed>(&form_)) {
+    return Trace{version_, false, none, {}, form->storage.storage(), form->layout, chain_};
+  }
+  return std::nullopt;
 }
 
 std::shared_ptr<PackHook> PackHook::of_trace(const Trace& trace, std::uint32_t saved) {
-  if (trace.version.changed() || trace.version.number() != saved) return nullptr;
-  if (const at::Tensor kept(trace.kept.lock()); kept.defined()) return of_kept(kept, saved);
-  auto storage = trace.offloaded.lock();
-  if (storage == nullptr) return nullptr;
-  StorageHandle handle(std::move(storage));
-  return make_pooled<PackHook>(trace.version, Offloaded{trace.layout, std::move(handle)});
+  return trace.version.number() == saved ? of_trace(trace, trace.layout) : nullptr;
+}
+
+std::shared_ptr<PackHook> PackHook::of_trace(const Trace& trace, const Layout& layout) {
+  if (trace.version.changed()) return nullptr;
+  if (trace.is_kept) {
+    const at::Tensor kept(trace.kept.lock());
+    if (!kept.defined()) return nullptr;
+    StorageHandle<SavedStorage> storage(trace.storage.lock());
+    Kept form{layout.over(kept.storage(), trace.version.counter()), std::move(storage)};
+    return make_pooled<PackHook>(trace.version, std::move(form), trace.chain);
+  }
+  if (auto recomputed = trace.recomputed.lock()) {
+    Recomputed form{layout, StorageHandle<SharedStorage>(std::move(recomputed))};
+    return make_pooled<PackHook>(trace.version, std::move(form), trace.chain);
+  }
+  auto offloaded = trace.storage.lock();
+  if (offloaded == nullptr) return nullptr;
+  Offloaded form{layout, StorageHandle<SavedStorage>(std::move(offloaded))};
+  return make_pooled<PackHook>(trace.version, std::move(form), trace.chain);
 }
 
 std::shared_ptr<PackHook> PackHook::of_recomputed(const at::Tensor& tensor,

@@ -93,20 +93,29 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   static std::shared_ptr<PackHook> of_recomputed(const at::Tensor& tensor,
                                                  std::shared_ptr<RecomputedStorage> recomputed);
 
-  /// A weak reference to a kept or offloaded tensor.
+  /// A weak reference to a saved tensor.
   struct Trace {
     SavedVersion version;
-    c10::weak_intrusive_ptr<c10::TensorImpl> kept;  // empty if it was offloaded
-    std::weak_ptr<SavedStorage> offloaded;
-    Layout layout;  // if it was offloaded
+    bool is_kept;
+    c10::weak_intrusive_ptr<c10::TensorImpl> kept;  // empty if it was not
+    std::weak_ptr<SavedStorage> storage;            // of a kept tensor, if it decided to keep it
+    std::weak_ptr<SharedStorage> recomputed;
+    Layout layout;
+    int chain;
+
+    [[nodiscard]] bool expired() const {
+      return is_kept ? kept.expired() : storage.expired() && recomputed.expired();
+    }
   };
 
-  /// None for a recomputed tensor, and for wrappers.
+  /// None for masked tensors and for wrappers.
   [[nodiscard]] std::optional<Trace> trace() const;
 
   /// A handle of the same tensor at its version `saved`. Null if all its handles have ended, or if
   /// it had another version or has changed.
   static std::shared_ptr<PackHook> of_trace(const Trace& trace, std::uint32_t saved);
+  /// As of_trace, for another tensor over bytes that the saved one covers.
+  static std::shared_ptr<PackHook> of_trace(const Trace& trace, const Layout& layout);
 
   /// Packs the tensor of a handle that LateWrites has deferred. Its operator has ended.
   void pack_deferred();

@@ -5,9 +5,12 @@
 #include "torch_glue/saved_storage/skip.h"
 #include "torch_glue/saved_tensors/latest.h"
 #include "torch_glue/saved_tensors/operand_notes.h"
+#include "torch_glue/saved_tensors/operator_calls.h"
 #include "torch_glue/saved_tensors/pack_hook.h"
 #include "torch_glue/saved_tensors/rules.h"
+#include "torch_glue/saved_tensors/saved_traces.h"
 
+#include <ATen/ops/_to_copy.h>
 #include <c10/util/Type.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
@@ -57,18 +60,43 @@ std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node,
                                    bool expensive) {
   expensive = expensive && region.budget;
   const Rule* const rule = Rules::instance().find(node, output, expensive);
-  if (rule == nullptr) return nullptr;
+  if (rule == nullptr) {
+    const auto call = call_of(node);
+    return call != nullptr ? of_call(*call, output, region, depth, expensive) : nullptr;
+  }
   // A running node holds its lock: it saves a result of its own if its pass is recorded.
   const std::unique_lock<std::mutex> lock(compat::mutex_of(node), std::try_to_lock);
   if (!lock.owns_lock()) return nullptr;
   std::unique_ptr<Recipe> recipe(new Recipe(&region, depth, expensive));
   recipe->made_by_ = &typeid(node);
   (*rule)(node, *recipe);
-  const int longest = !region.budget                                 ? kLongestChain
-                      : Rules::instance().is_expensive(node, output) ? kLongestBeforeExpensive
-                                                                     : kLongestPlanned;
-  const bool whole = recipe->possible_ && recipe->function_ && recipe->chain_ < longest;
-  return whole ? std::move(recipe) : nullptr;
+  return recipe->is_whole() ? std::move(recipe) : nullptr;
+}
+
+std::unique_ptr<Recipe> Recipe::of_call(const OperatorCall& call,
+                                        std::uint32_t output,
+                                        const RegionOptions& region,
+                                        int depth,
+                                        bool expensive) {
+  const RepeatedKind& kind = call.repeated->kind();
+  expensive = expensive && region.budget;
+  if (kind.is(RepeatedKind::kExpensive) && !expensive) return nullptr;
+  std::unique_ptr<Recipe> recipe(new Recipe(&region, depth, expensive));
+  if (kind.is(RepeatedKind::kView)) recipe->is_view();
+  for (const PassedTensor& operand : call.operands)
+    recipe->needs_passed(operand);
+  recipe->computed_by([repeated = call.repeated, output](Values values) {
+    return repeated->repeat(values, output);
+  });
+  recipe->made_by_call_ = kind.name;
+  return recipe->is_whole() ? std::move(recipe) : nullptr;
+}
+
+bool Recipe::is_whole() const {
+  const int longest = !region_->budget ? kLongestChain
+                      : is_sum_        ? kLongestBeforeSum
+                                       : kLongestPlanned;
+  return possible_ && function_ && chain_ < longest;
 }
 
 std::unique_ptr<Recipe> Recipe::of_nothing(Function function) {
@@ -91,6 +119,15 @@ bool Recipe::take(Handle handle) {
   if (handle == nullptr || !handle->available()) return false;
   chain_ = std::max(chain_, handle->chain());
   values_.push_back({std::move(handle), nullptr});
+  return true;
+}
+
+bool Recipe::take_cast(Handle handle, at::ScalarType type) {
+  std::unique_ptr<Recipe> recipe(new Recipe(region_, depth_ + 1, expensive_));
+  if (!recipe->take(std::move(handle))) return false;
+  recipe->computed_by([type](Values values) { return at::_to_copy(values[0], type); });
+  chain_ = std::max(chain_, recipe->chain_);
+  values_.push_back({nullptr, std::move(recipe)});
   return true;
 }
 
@@ -123,7 +160,12 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
     possible_ = lock.owns_lock() && take(*saved);  // which checks for changes
     return;
   }
-  if (Handle handle = region_->budget ? nullptr : result_elsewhere(edge, version)) {
+  if (region_->budget) {
+    if (auto [handle, cast] = SavedTraces::of_thread().find(edge, version); handle != nullptr) {
+      possible_ = cast ? take_cast(std::move(handle), *cast) : take(std::move(handle));
+      return;
+    }
+  } else if (Handle handle = result_elsewhere(edge, version)) {
     possible_ = take(std::move(handle));
     return;
   }
@@ -139,6 +181,21 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
 void Recipe::needs_kept(const at::Tensor& tensor, std::uint32_t version) {
   if (!possible_) return;
   possible_ = take(PackHook::of_kept(tensor, version));
+}
+
+void Recipe::needs_passed(const PassedTensor& operand) {
+  if (!possible_) return;
+  if (!operand.defined()) {
+    values_.push_back({});
+    return;
+  }
+  if (Handle handle = SavedTraces::of_thread().find(operand); take(std::move(handle))) return;
+  if (const compat::NodePtr node = operand.node.lock()) {
+    return needs_result({node, operand.output}, operand.version.number());
+  }
+  const at::Tensor tensor(operand.tensor.lock());
+  if (!tensor.defined()) return reject();
+  needs_kept(tensor, operand.version.number());
 }
 
 void Recipe::needs_substitute(const at::Tensor& tensor) {
@@ -179,6 +236,7 @@ bool Recipe::available() const {
 }
 
 std::string Recipe::made_by() const {
+  if (made_by_call_ != nullptr) return made_by_call_;
   if (made_by_ == nullptr) return "an operator";
   const std::string name = c10::demangle(made_by_->name());
   return name.substr(name.rfind(':') + 1);

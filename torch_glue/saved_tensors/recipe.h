@@ -18,7 +18,9 @@
 namespace spillway {
 
 class PackHook;
+struct PassedTensor;
 struct OperandVersions;
+struct OperatorCall;
 struct RegionOptions;
 
 /// Recomputes one tensor, bit for bit, by the operator that produced it, from tensors that the
@@ -35,13 +37,14 @@ class Recipe : public Pooled<Recipe> {
   /// Maximum number of tensors that are recomputed one from another. Intermediate results occupy
   /// memory until their own use.
   static constexpr int kLongestChain = 3;
-  /// Likewise under a budget, whose plan accounts for the memory. Recomputability must hardly
-  /// depend on what the plan keeps.
-  static constexpr int kLongestPlanned = 6;
-  /// Likewise if an expensive operator is involved. A stack of layers without residuals thus has
-  /// tensors to restart from.
-  static constexpr int kLongestBeforeExpensive = 2;
-  /// Maximum number of consecutive operators whose results are not saved.
+  /// Likewise under a budget, whose plan accounts for the memory: about a block of a network. A
+  /// stack of layers without residuals thus has tensors to restart from. Recomputability must
+  /// hardly depend on what the plan keeps.
+  static constexpr int kLongestPlanned = 12;
+  /// Likewise before a sum of two tensors. Between the blocks of a network with residuals, a sum is
+  /// all that the next blocks need, as what a checkpoint keeps.
+  static constexpr int kLongestBeforeSum = 6;
+  /// Maximum number of consecutive operators whose results are not saved, without views.
   static constexpr int kDeepest = 4;
 
   /// The recipe of output `output` of `node`; none if there is no rule for it or an input is
@@ -53,6 +56,13 @@ class Recipe : public Pooled<Recipe> {
                                     const RegionOptions& region,
                                     int depth = 0,
                                     bool expensive = true);
+
+  /// The recipe of the call's result `output`; otherwise as of().
+  static std::unique_ptr<Recipe> of_call(const OperatorCall& call,
+                                         std::uint32_t output,
+                                         const RegionOptions& region,
+                                         int depth = 0,
+                                         bool expensive = true);
 
   /// A recipe without inputs.
   static std::unique_ptr<Recipe> of_nothing(Function function);
@@ -69,6 +79,8 @@ class Recipe : public Pooled<Recipe> {
   /// Adds the result of the node behind the edge, even if no node saved it. `version` is the
   /// tensor's version at its use; with it, in-place changes outside the graph are detected.
   void needs_result(const torch::autograd::Edge& edge, std::uint32_t version);
+  /// Adds an operand of a call: from a tensor that some node saves, or else as needs_result().
+  void needs_passed(const PassedTensor& operand);
   /// Adds a tensor that is kept anyway, such as a parameter, at its version `version`.
   void needs_kept(const at::Tensor& tensor, std::uint32_t version);
   /// Adds a tensor that is saved instead of the tensor recomputed from it, as the region saves any
@@ -80,8 +92,11 @@ class Recipe : public Pooled<Recipe> {
 
   void reject() { possible_ = false; }
 
-  /// The inputs added from here on must not be expensive.
-  void cheaply() { expensive_ = false; }
+  /// The result is a sum of two tensors.
+  void is_sum() { is_sum_ = true; }
+
+  /// The result is a view of its only input.
+  void is_view() { --depth_; }
 
   /// Called without a graph, without autocast, and below all Python modes.
   void computed_by(Function function) { function_ = std::move(function); }
@@ -115,13 +130,20 @@ class Recipe : public Pooled<Recipe> {
   bool take(const torch::autograd::SavedVariable& saved);
   /// False for a null or unavailable handle.
   bool take(Handle handle);
+  /// Takes the handle's tensor, cast to that type.
+  bool take_cast(Handle handle, at::ScalarType type);
+
+  /// Whether it can be run, and its chain is not too long.
+  [[nodiscard]] bool is_whole() const;
 
   const RegionOptions* const region_;  // until the recipe is written
-  const int depth_;
-  bool expensive_;
+  int depth_;
+  const bool expensive_;
+  bool is_sum_ = false;
   bool possible_ = true;
   bool save_substitute_ = false;
   const std::type_info* made_by_ = nullptr;  // type of the node
+  const char* made_by_call_ = nullptr;       // name of the operator
   int chain_ = 0;
   c10::SmallVector<Value, 2> values_;
   Function function_;

@@ -11,6 +11,7 @@
 #include "torch_glue/saved_storage/storage_table.h"
 #include "torch_glue/saved_tensors/again.h"
 #include "torch_glue/saved_tensors/operand_notes.h"
+#include "torch_glue/saved_tensors/operator_calls.h"
 #include "torch_glue/saved_tensors/rules.h"
 
 #include <ATen/Functions.h>
@@ -43,11 +44,43 @@ class TimedRecompute {
   driver::SpanLog::Begun begun_;
 };
 
+/// Whether the operator that this thread runs has computed the tensor.
+const OperatorCall* computed_now(const at::Tensor& whole) {
+  const OperatorCall* const call = current_call().get();
+  return call != nullptr && !call->has(*whole.storage().unsafeGetStorageImpl()) ? call : nullptr;
+}
+
+/// Of the index that an operator saves beside its result.
+std::unique_ptr<Recipe> recipe_of_index(const at::Tensor& whole, const RegionOptions& region) {
+  const OperatorCall* const call = computed_now(whole);
+  if (call == nullptr || !call->repeated->kind().is(RepeatedKind::kIndex) ||
+      whole.scalar_type() != at::kLong) {
+    return nullptr;
+  }
+  return Recipe::of_call(*call, 1, region);
+}
+
+/// Of a result that its own node saves, while the operator runs.
+std::unique_ptr<Recipe> recipe_of_own_result(const at::Tensor& whole,
+                                             const torch::autograd::Node& node,
+                                             const RegionOptions& region) {
+  const auto output = static_cast<std::uint32_t>(whole.output_nr());
+  if (Rules::instance().find(node, output, true) != nullptr || call_of(node) != nullptr) {
+    return nullptr;
+  }
+  const OperatorCall* const call = computed_now(whole);
+  return call != nullptr ? Recipe::of_call(*call, output, region) : nullptr;
+}
+
 /// The recipe of the tensor's storage; null if it cannot be recomputed.
 std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole, const RegionOptions& region) {
   const auto& node = whole.grad_fn();
-  if (node == nullptr) return recipe_of_mask(whole);
+  if (node == nullptr) {
+    auto recipe = recipe_of_index(whole, region);
+    return recipe != nullptr ? std::move(recipe) : recipe_of_mask(whole);
+  }
   const auto output = static_cast<std::uint32_t>(whole.output_nr());
+  if (auto recipe = recipe_of_own_result(whole, *node, region)) return recipe;
   // A recipe does not include in-place changes outside the graph. A node that saves its own result
   // does so right after computing it.
   if (whole._version() != version_of_result(*node) &&

@@ -52,6 +52,7 @@ MODULES = (
     "recompute_rules",
     "recomputing",
     "regions",
+    "repeated_rules",
     "replanning",
     "skipped",
     "steady",

@@ -53,7 +53,7 @@ def the_smallest_budget_that_an_error_names_is_met_where_things_are_recomputed()
             assert peak <= budget, (peak, budget, least, recorded)
             assert same_bits(gradient, expected)
         # Over PyTorch's allocator the smallest budget is that of a step that recomputes everything.
-        assert copied.out > 0 or not spillway.stats()["uses_spillway"]
+        assert copied.out > 0 or budget > least or not spillway.stats()["uses_spillway"]
         spillway.step()
 
 

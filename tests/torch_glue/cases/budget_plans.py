@@ -217,6 +217,7 @@ def a_file_that_is_no_plans_is_an_error_and_nothing_is_open():
             ("operands", [[0, 0, 1, 1, [[0, 0]]]]),
             ("operands", [[0, 0, 1, 1, [[0, None]]], [0, 0, 1, 1, [[0, None]]]]),
             ("besides", [1]),
+            ("operands_only", [99]),
             ("peaks", [-1]),
         ):
             wrongs.append(json.dumps(right | {"steps": [right["steps"][0] | {key: value}]}))

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/saved_tensors/repeated_operator.h"
+
+#include "torch_glue/base/streams.h"
+
+#include <ATen/Context.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace spillway {
+namespace {
+
+enum Form : char { kPlain, kTensor, kList, kOptionalList };
+
+Form form_of(const c10::IValue& value) {
+  if (value.isTensor()) return kTensor;
+  if (value.isTensorList()) return kList;
+  return value.isOptionalTensorList() ? kOptionalList : kPlain;
+}
+
+const c10::IValue* argument(const c10::OperatorHandle& op,
+                            c10::ArrayRef<c10::IValue> arguments,
+                            const char* name) {
+  const auto index = op.schema().argumentIndexWithName(name);
+  return index ? &arguments[static_cast<std::size_t>(*index)] : nullptr;
+}
+
+bool draws(const c10::OperatorHandle& op,
+           const RepeatedKind& kind,
+           c10::ArrayRef<c10::IValue> arguments) {
+  if (!kind.is(RepeatedKind::kDraws)) return false;
+  const c10::IValue* const share = argument(op, arguments, "dropout_p");
+  return share == nullptr || !share->isDouble() || share->toDouble() > 0;
+}
+
+}  // namespace
+
+bool RepeatedOperator::possible(const c10::OperatorHandle& op,
+                                const RepeatedKind& kind,
+                                c10::ArrayRef<c10::IValue> arguments) {
+  if (kind.is(RepeatedKind::kBenchmarks)) {
+    const c10::IValue* const own = argument(op, arguments, "benchmark");
+    if (own != nullptr ? own->toBool() : at::globalContext().benchmarkCuDNN()) return false;
+  }
+  if (kind.is(RepeatedKind::kScans) && arguments[0].toTensor().dim() < 2) return false;
+  return !draws(op, kind, arguments) || !capturing();
+}
+
+RepeatedOperator::RepeatedOperator(const c10::OperatorHandle& op,
+                                   const RepeatedKind& kind,
+                                   c10::ArrayRef<c10::IValue> arguments)
+    : op_(op), kind_(kind) {
+  arguments_.reserve(arguments.size());
+  for (const c10::IValue& value : arguments) {
+    const Form form = form_of(value);
+    forms_.push_back(form);
+    if (form == kPlain) {
+      arguments_.push_back(value);
+    } else {
+      arguments_.emplace_back(
+          static_cast<std::int64_t>(form == kTensor ? 1 : value.toListRef().size()));
+    }
+  }
+  if (draws(op, kind, arguments)) {
+    random_ = RandomStart::of(arguments[0].toTensor().device().index());
+  }
+}
+
+at::Tensor RepeatedOperator::repeat(at::ArrayRef<at::Tensor> tensors, std::uint32_t output) const {
+  torch::jit::Stack stack;
+  const at::Tensor* next = tensors.begin();
+  for (std::size_t index = 0; index < arguments_.size(); ++index) {
+    const char form = forms_[index];
+    if (form == kPlain) {
+      stack.push_back(arguments_[index]);
+    } else if (form == kTensor) {
+      stack.emplace_back(*next++);
+    } else if (form == kList) {
+      c10::List<at::Tensor> list;
+      for (std::int64_t left = arguments_[index].toInt(); left > 0; --left)
+        list.push_back(*next++);
+      stack.emplace_back(std::move(list));
+    } else {
+      c10::List<std::optional<at::Tensor>> list;
+      for (std::int64_t left = arguments_[index].toInt(); left > 0; --left, ++next)
+        list.push_back(next->defined() ? std::optional(*next) : std::nullopt);
+      stack.emplace_back(std::move(list));
+    }
+  }
+  std::optional<DrawAgain> generator;
+  if (random_) generator.emplace(*random_);
+  op_.callBoxed(stack);
+  if (stack.size() == 1 && stack[0].isTensorList()) return stack[0].toTensorVector().at(output);
+  return stack.at(output).toTensor();
+}
+
+}  // namespace spillway
