@@ -52,7 +52,7 @@ def same(left, right):
 def codes():
     """The bodies of the forward and the backward graph of a model that has the bits of the plain run."""
     torch.manual_seed(0)
-    net, x = nn.Sequential(Block(), Block()), torch.randn(4, 32, 64)
+    net, x = Block(), torch.randn(4, 32, 64)
 
     def run():
         torch.compiler.reset()
