@@ -133,6 +133,20 @@ def tensors_swapped():
 
 
 @case
+def loaded_by_swapping_after_training():
+    model, other = mlp().cuda(), mlp()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        first = train(model, lambda: inputs(4, 24))
+        with torch.autocast("cuda", torch.bfloat16):
+            second = train(model, lambda: inputs(4, 24))
+        model.load_state_dict(other.state_dict())
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    return first, second, train(model, lambda: inputs(4, 24))
+
+
+@case
 def state_assigned_by_load_state_dict():
     model, other = mlp().cuda(), mlp().cuda()
     state = {name: each.clone() for name, each in other.state_dict().items()}
