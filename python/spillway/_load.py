@@ -8,7 +8,7 @@ import importlib
 import re
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from spillway._torch_versions import NEWEST, OLDEST
 
@@ -89,7 +89,7 @@ def _let_tensors_swap(loaded: Glue) -> None:
     """PyTorch swaps no tensor that has a weak reference (`torch.utils.swap_tensors`)."""
     import torch.utils
 
-    original = torch.utils.swap_tensors
+    original: Any = torch.utils.swap_tensors
 
     @functools.wraps(original)
     def swap_tensors(t1: torch.Tensor, t2: torch.Tensor) -> None:

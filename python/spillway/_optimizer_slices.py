@@ -82,13 +82,14 @@ def whole_steps() -> dict[str, str]:
 
 
 @functools.cache
-def start(stepped: Stepped) -> None:
-    """From now on. `stepped(optimizer, parameters)` is called after each slice, and after the step of an
-    optimizer that is not sliced."""
+def start(steps: Callable[[Any], None], stepped: Stepped) -> None:
+    """From now on. `steps(optimizer)` is called before each step, and `stepped(optimizer, parameters)` after
+    each slice, and after the step of an optimizer that is not sliced."""
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
     def before(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         _restore(optimizer)  # after a step that raised
+        steps(optimizer)
         kind: Any = type(optimizer)
         why = _why_whole(kind)
         if not why:

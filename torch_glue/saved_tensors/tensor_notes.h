@@ -40,7 +40,8 @@ void note_cast(const at::Tensor& cast, TensorNote input);
 /// Likewise of a cast without gradient, which therefore has no node. Its next product finds it.
 void note_frozen_cast(const at::Tensor& cast, TensorNote input);
 
-/// Notes the bias of a matrix product, by the product's node. `noted`: of `bias`, before the product.
+/// Notes the bias of a matrix product, by the product's node. `noted`: of `bias`, before the
+/// product.
 void note_bias(const at::Tensor& product, const at::Tensor& bias, TensorNote noted);
 
 /// The input of a cast that this thread has just computed; none for an older node.
