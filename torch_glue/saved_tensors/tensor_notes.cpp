@@ -75,10 +75,9 @@ class ThreadNotes {
   Notes notes_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
-template <typename Use>
-auto with_notes(Use use) {
+ThreadNotes& notes_of_thread() {
   thread_local ThreadNotes those;
-  return those.with(use);
+  return those;
 }
 
 template <typename Known, std::size_t kMax>
@@ -103,11 +102,11 @@ Source TensorNote::source() const {
 }
 
 void note_cast(const at::Tensor& cast, TensorNote input) {
-  with_notes([&](Notes& notes) { add_first(notes.casts, cast, std::move(input)); });
+  notes_of_thread().with([&](Notes& notes) { add_first(notes.casts, cast, std::move(input)); });
 }
 
 void note_frozen_cast(const at::Tensor& cast, TensorNote input) {
-  with_notes([&](Notes& notes) {
+  notes_of_thread().with([&](Notes& notes) {
     notes.frozen_casts.at(notes.next_frozen++ % notes.frozen_casts.size())
         .emplace(FrozenCast{c10::weak_intrusive_ptr<c10::TensorImpl>(cast.getIntrusivePtr()),
                             std::move(input)});
@@ -115,18 +114,20 @@ void note_frozen_cast(const at::Tensor& cast, TensorNote input) {
 }
 
 void note_bias(const at::Tensor& product, const at::Tensor& bias, TensorNote noted) {
-  with_notes([&](Notes& notes) {
+  notes_of_thread().with([&](Notes& notes) {
     add_first(notes.biases, product, {std::move(noted), input_of_frozen_cast(notes, bias)});
   });
 }
 
 std::optional<Source> source_of_cast(const torch::autograd::Node& node) {
-  const auto input = with_notes([&](const Notes& notes) { return copy_of(notes.casts, node); });
+  const auto input =
+      notes_of_thread().with([&](const Notes& notes) { return copy_of(notes.casts, node); });
   return input ? std::optional(input->source()) : std::nullopt;
 }
 
 std::optional<Source> bias_of_product(const torch::autograd::Node& node) {
-  const auto bias = with_notes([&](const Notes& notes) { return copy_of(notes.biases, node); });
+  const auto bias =
+      notes_of_thread().with([&](const Notes& notes) { return copy_of(notes.biases, node); });
   if (!bias) return std::nullopt;
   Source source = bias->given.source();
   if (source.tensor.defined() || !bias->cast_of) return source;
