@@ -164,6 +164,17 @@ bool manages(const at::Tensor& tensor) {
   return ManagedStorage::of(tensor) != nullptr;
 }
 
+/// Whether all tensors among these objects are managed, as far as they are on a device, are
+/// strided, and are not smaller than `min_bytes`.
+bool manages_all(const py::list& objects, std::uint64_t min_bytes) {
+  return std::all_of(objects.begin(), objects.end(), [&](const py::handle each) {
+    if (!THPVariable_Check(each.ptr())) return true;
+    const at::Tensor& tensor = THPVariable_Unpack(each.ptr());
+    return !tensor.is_cuda() || tensor.layout() != at::kStrided || !tensor.has_storage() ||
+           tensor.storage().nbytes() < min_bytes || manages(tensor);
+  });
+}
+
 /// Begins to fetch those that are managed, on the current streams: other streams wait at their use.
 void fetch_tensors(const std::vector<at::Tensor>& tensors) {
   PinnedStorages pinned;
@@ -275,6 +286,7 @@ void define_model_state(py::module_& module) {
   module.def("report_fetches", &report_fetches);
   module.def("keep_on_device", &keep_on_device, WithoutLock());
   module.def("manages", &manages);
+  module.def("manages_all", &manages_all);
   module.def("keep_model_state", [] { ManagedStorages::instance().keep_all(); });
   module.def("is_managed", &is_managed);
   module.def("is_offloaded", &is_offloaded);

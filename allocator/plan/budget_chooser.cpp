@@ -86,6 +86,7 @@ Action BudgetChooser::choose(Bytes size, Bytes allocated, bool recomputable) {
     action = plan != nullptr ? plan->actions[index] : offloaded;
   }
   fully_offloaded_ = fully_offloaded_ && action == offloaded;
+  fully_kept_ = fully_kept_ && action == Action::kKeep;
   recomputed_ = recomputed_ || action == Action::kRecompute;
   sizes_.push_back(size);
   recomputable_.push_back(recompute_);
@@ -210,7 +211,7 @@ Shape& BudgetChooser::add_shape(const StepCurve& curve) {
   if (fully_offloaded_) {
     shape.record(curve);
     recorded_last_ = &shape;
-  } else if (keeps_unplanned_ && !known_first_) {
+  } else if (keeps_unplanned_ && fully_kept_) {
     shape.kept(memory_.pressed || exceeds(curve.peak()));
   }
   return shape;
@@ -262,7 +263,7 @@ void BudgetChooser::abandon_step() {
   recomputable_.clear();
   candidates_.clear();
   begun_ = false;
-  fully_offloaded_ = true;
+  fully_offloaded_ = fully_kept_ = true;
   recomputed_ = refused_ = false;
   known_first_ = false;
   memory_ = {};

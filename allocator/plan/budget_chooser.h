@@ -215,6 +215,7 @@ class BudgetChooser {
   std::vector<bool> recomputable_;  // likewise
   std::vector<Shape*> candidates_;  // shapes that match so far
   bool fully_offloaded_ = true;     // every storage is offloaded or recomputed so far
+  bool fully_kept_ = true;          // every storage is kept so far
   bool keeps_unplanned_ = false;    // keep_unplanned()
   bool recomputed_ = false;         // a storage of this step is left to recompute
   bool refused_ = false;            // host memory was refused to a storage of this step

@@ -104,9 +104,11 @@ def _set_up(given: dict[str, str]) -> None:
 
         note_fused_steps()
     if "budget" in given and "keep_model_state" not in given and given.get("allocator") != "torch":
-        from spillway import _managed
+        from spillway import _managed, _unreported_excess
 
         _managed.manage_everything(given["budget"])
+        if given["budget"] != "auto":
+            _unreported_excess.start()
     if "plans" in given:
         _keep_plans(given["plans"])
     if "report" in given:

@@ -8,11 +8,13 @@ import importlib
 import re
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from spillway._torch_versions import NEWEST, OLDEST
 
 if TYPE_CHECKING:
+    import torch
+
     from spillway._glue import Glue
 
 SUPPORTED = f"torch {OLDEST} to {NEWEST}"
@@ -78,4 +80,20 @@ def glue() -> Glue:
     if wrong:
         raise ImportError(wrong)
     minor = "{}.{}".format(*_minor(torch.__version__))
-    return cast("Glue", importlib.import_module(f"spillway.{built_for()[minor]}"))
+    loaded = cast("Glue", importlib.import_module(f"spillway.{built_for()[minor]}"))
+    _let_tensors_swap(loaded)
+    return loaded
+
+
+def _let_tensors_swap(loaded: Glue) -> None:
+    """PyTorch swaps no tensor that has a weak reference (`torch.utils.swap_tensors`)."""
+    import torch.utils
+
+    original: Any = torch.utils.swap_tensors
+
+    @functools.wraps(original)
+    def swap_tensors(t1: torch.Tensor, t2: torch.Tensor) -> None:
+        loaded.forget_noted_tensors()
+        original(t1, t2)
+
+    torch.utils.swap_tensors = swap_tensors

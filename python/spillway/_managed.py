@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from spillway import _gradient_hooks
 from spillway._after_import import after_import
 from spillway._load import glue
 
@@ -93,10 +94,11 @@ def _start() -> None:
     module.register_module_buffer_registration_hook(_buffer_registered)
     _arrivals.of_modules(_is_managed, _manage_module, _manage_arrived)
     _arrivals.of_optimizers(_manage_given, _manage_module if _manages_everything else None)
-    _optimizer_slices.start(_stepped)
+    _optimizer_slices.start(_steps, _stepped)
     _loading.start_states(_manage_loaded_state)
     _storage_access.start(_manage_alias)
     _compiled_kernels.start()
+    _gradient_hooks.keep_when_swapped(_manage_gradient)
     if _manages_everything:
         _loading.start(_manage_arrived)
     after_import("torch.distributed.distributed_c10d", _keep_in_process_groups)
@@ -110,10 +112,33 @@ def manage_parameter(parameter: torch.Tensor) -> None:
     state.manage(parameter, "parameters", None, 0)
     if parameter.grad is not None:
         _manage_gradient(parameter)
-    if parameter.requires_grad and parameter.is_leaf and not _has_hook(parameter):
-        parameter.register_post_accumulate_grad_hook(_manage_gradient)
+    if parameter.requires_grad and parameter.is_leaf:
+        _gradient_hooks.add_hook(parameter, _manage_gradient)
     if _kept_early:
         _keep_early(parameter)
+
+
+def _steps(optimizer: torch.optim.Optimizer) -> None:
+    """Manages gradients that no backward pass has accumulated but the program has assigned. Looks again at
+    parameters and states that the program has replaced."""
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    if _in_process_group() or _manages_all(optimizer, parameters):
+        return
+    seen = _seen_by(optimizer)
+    for each in parameters:
+        if not _manages_all(optimizer, [each]) and _is_given(each):
+            manage_parameter(each)
+            seen.discard(id(each))
+
+
+def _manages_all(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]) -> bool:
+    """Also their gradients and states."""
+    states = optimizer.state.get
+    tensors: list[Any] = []
+    for each in parameters:
+        of = states(each)
+        tensors += (each, each.grad, *(of.values() if isinstance(of, dict) else ()))
+    return glue().manages_all(tensors, _MIN_BYTES)
 
 
 def _stepped(optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor]) -> None:
@@ -265,8 +290,7 @@ def _manage_gradient(parameter: torch.Tensor) -> None:
 
 
 def _has_hook(parameter: Any) -> bool:
-    hooks = parameter._post_accumulate_grad_hooks
-    return hooks is not None and _manage_gradient in hooks.values()
+    return _gradient_hooks.has_hook(parameter, _manage_gradient)
 
 
 def _is_uninitialized(tensor: Any) -> bool:

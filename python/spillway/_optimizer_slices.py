@@ -83,12 +83,13 @@ def whole_steps() -> dict[str, str]:
 
 
 @functools.cache
-def start(stepped: Stepped) -> None:
-    """From now on. `stepped(optimizer, parameters)` is called after each slice, and after the step of an
-    optimizer that is not sliced."""
+def start(steps: Callable[[Any], None], stepped: Stepped) -> None:
+    """From now on. `steps(optimizer)` is called before each step, and `stepped(optimizer, parameters)` after
+    each slice, and after the step of an optimizer that is not sliced."""
 
     def before(optimizer: torch.optim.Optimizer) -> None:
         _restore(optimizer)  # after a step that raised
+        steps(optimizer)
         if why := _why_whole(type(optimizer)):
             _whole[_name(optimizer)] = why
         else:

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
+from spillway._after_import import after_import
 from spillway._load import glue
 
 __all__ = ["start"]
@@ -47,6 +50,30 @@ def start(manage: Callable[[Any], None]) -> None:
         if hasattr(storage, name):
             setattr(storage, name, _resident(getattr(storage, name)))
     storage.cpu = _read_where_it_is(_resident(storage.cpu))
+    after_import("safetensors.torch", _compare_addresses)
+
+
+_compares = threading.local()
+
+
+def _compare_addresses(module: ModuleType) -> None:
+    """Functions that find tensors which share memory use addresses as identities."""
+    for name in ("_end_ptr", "_filter_shared_not_shared", "_is_complete"):
+        if hasattr(module, name):
+            setattr(module, name, _comparing(getattr(module, name)))
+
+
+def _comparing(original: Any) -> Any:
+    @functools.wraps(original)
+    def compare(*arguments: Any, **options: Any) -> Any:
+        before = getattr(_compares, "addresses", False)
+        _compares.addresses = True
+        try:
+            return original(*arguments, **options)
+        finally:
+            _compares.addresses = before
+
+    return compare
 
 
 def _with_address(original: Any) -> Any:
@@ -54,7 +81,7 @@ def _with_address(original: Any) -> Any:
 
     @functools.wraps(original)
     def data_ptr(self: Any) -> Any:
-        if self.is_cuda:
+        if self.is_cuda and not getattr(_compares, "addresses", False):
             glue().keep_in_step(self)
         return original(self)
 

@@ -26,9 +26,13 @@ __all__ = [
     "level_of_program",
     "optimizers_to_step",
     "raise_if_missed",
+    "reported_excess",
     "say_lower_bound",
     "warn",
 ]
+
+#: By device: reserved bytes beyond a job's budget, as far as an error or a warning had them.
+reported_excess: dict[int, int] = {}
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -159,6 +163,7 @@ def error_of(missed: tuple[Any, ...]) -> BudgetError:
     state = state_by_class(living(Optimizer)).get(device)
     reasons = glue().stats()["model_state"]["resident_reasons"]
     if need is not None:
+        reported_excess[device] = need.needed
         smallest = max(smallest, need.budget)
         host_memory_short |= "no_host_memory" in reasons
         # At that time; since then some of it has left, or was fetched.

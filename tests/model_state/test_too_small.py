@@ -2,6 +2,7 @@
 """A budget that one operator exceeds: the error names the operator, its tensors, and a budget that works."""
 
 import json
+import re
 import subprocess
 import sys
 from functools import cache
@@ -91,6 +92,39 @@ with torch.no_grad():
     done = subprocess.run([*command, "-c", program], capture_output=True, text=True, timeout=600)
     (line,) = [each for each in done.stderr.splitlines() if each.startswith("  budget ")]
     assert "aten::addmm" in line
+
+
+EVALUATION = """
+import torch
+model = torch.nn.Linear(1024, 1024).to("cuda")
+with torch.no_grad():
+    kept = [model(torch.randn(1024, 1024, device="cuda")) for _ in range(12)]
+"""
+# Its graphs save parameters only, which no plan of activations covers.
+WITHOUT_ACTIVATIONS = """
+import torch
+points = [torch.nn.Parameter(torch.randn(1024, 1024).to("cuda")) for _ in range(2)]
+optimizer = torch.optim.SGD(points)
+for _ in range(2):
+    kept = [each * 2 for each in points for _ in range(12)]
+    sum((each * each).mean() for each in points).backward()
+    optimizer.step()
+    del kept
+"""
+
+
+@pytest.mark.parametrize("program", [EVALUATION, WITHOUT_ACTIVATIONS])
+def test_an_excess_that_no_step_reports_is_a_warning(program):
+    def warnings_with(budget):
+        command = [sys.executable, "-m", "spillway", "emulate", f"--budget={budget}", "--", sys.executable]
+        done = subprocess.run([*command, "-c", program], capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+        return re.findall(r"RuntimeWarning: budget .*", done.stderr)
+
+    (text,) = warnings_with("72MiB")
+    smallest = re.search(r"aten::\S+ needs the most: .* or --budget (\S+)\.$", text)
+    assert smallest, text
+    assert warnings_with(smallest[1]) == []
 
 
 def test_the_need_counts_what_is_on_the_gpu():

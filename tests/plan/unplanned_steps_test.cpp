@@ -64,5 +64,21 @@ TEST_F(UnplannedStepsTest, AnotherSequenceIsKeptWhateverIsKnownOfTheFirst) {
   EXPECT_EQ(spillway::step(chooser_, {70, 70}, 500), (std::vector{false, false}));
 }
 
+TEST_F(UnplannedStepsTest, ASequenceThatBeginsLikeOneThatFittedIsKept) {
+  step(500);
+  for (int steps = 0; steps < 3; ++steps) {
+    EXPECT_EQ(spillway::step(chooser_, {100, 70}, 500), (std::vector{false, false}));
+    EXPECT_EQ(spillway::step(chooser_, {100, 100}, 500), (std::vector{false, false}));
+  }
+  EXPECT_EQ(chooser_.records(), 0U);
+}
+
+TEST_F(UnplannedStepsTest, ASequenceThatBeganByAnotherPlanIsRecorded) {
+  step(1000, true);
+  step(1000);
+  EXPECT_EQ(spillway::step(chooser_, {100, 70}, 1000), (std::vector{true, false}));
+  EXPECT_EQ(spillway::step(chooser_, {100, 70}, 1000), (std::vector{true, true}));
+}
+
 }  // namespace
 }  // namespace spillway

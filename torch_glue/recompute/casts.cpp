@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/saved_tensors/operand_notes.h"
 #include "torch_glue/saved_tensors/rules.h"
+#include "torch_glue/saved_tensors/tensor_notes.h"
 
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/generated/Functions.h>

@@ -5,6 +5,7 @@
 #include "torch_glue/saved_tensors/again.h"
 #include "torch_glue/saved_tensors/operand_notes.h"
 #include "torch_glue/saved_tensors/rules.h"
+#include "torch_glue/saved_tensors/tensor_notes.h"
 
 #include <ATen/Functions.h>
 #include <c10/core/SymIntArrayRef.h>

@@ -3,6 +3,8 @@
 
 #include "torch_glue/base/compat.h"
 
+#include <ATen/core/Tensor.h>
+
 #include <array>
 #include <cstddef>
 #include <optional>
@@ -42,5 +44,14 @@ class Latest {
   std::array<std::optional<Entry>, kMax> last_;
   std::size_t next_ = 0;
 };
+
+/// Adds what is known about the node of `result`, unless there is something: within autocast an
+/// operator is called again with cast arguments, and its node was created for those.
+template <typename Known, std::size_t kMax>
+void add_first(Latest<Known, kMax>& those, const at::Tensor& result, Known known) {
+  const auto& node = result.grad_fn();
+  if (node == nullptr || those.find(*node) != nullptr) return;
+  those.add(node, std::move(known));
+}
 
 }  // namespace spillway

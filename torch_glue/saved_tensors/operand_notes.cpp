@@ -4,6 +4,7 @@
 #include "torch_glue/saved_storage/skip.h"
 #include "torch_glue/saved_tensors/latest.h"
 #include "torch_glue/saved_tensors/operator_calls.h"
+#include "torch_glue/saved_tensors/tensor_notes.h"
 
 #include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/add_ops.h>
@@ -23,7 +24,6 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
-#include <array>
 #include <cstddef>
 #include <utility>
 
@@ -31,10 +31,6 @@ namespace spillway {
 namespace {
 
 namespace nodes = torch::autograd::generated;
-
-std::uint32_t version_of(const at::Tensor& tensor) {
-  return tensor.unsafeGetTensorImpl()->version_counter().current_version();
-}
 
 bool has_version(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->version_counter().enabled();
@@ -44,82 +40,10 @@ bool is_known(const at::Tensor& tensor) {
   return tensor.is_cuda() && !is_wrapper(tensor) && has_version(tensor);
 }
 
-/// The first note of a node stays: within autocast an operator is called again with cast arguments,
-/// and its node was created for those.
-template <typename Given, std::size_t kMax>
-void add_first(Latest<Given, kMax>& those, const at::Tensor& result, Given given) {
-  const auto& node = result.grad_fn();
-  if (node == nullptr || those.find(*node) != nullptr) return;
-  those.add(node, std::move(given));
-}
-
-/// A weak reference to a tensor that was passed.
-struct WeakSource {
-  explicit WeakSource(const at::Tensor& given)
-      : tensor(given.getIntrusivePtr()), type(given.scalar_type()), version(version_of(given)) {}
-
-  [[nodiscard]] Source source() const {
-    at::Tensor alive(tensor.lock());
-    if (alive.defined() && version_of(alive) != version) alive.reset();
-    return {std::move(alive), type, version};
-  }
-
-  c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
-  at::ScalarType type;
-  std::uint32_t version;
-};
-
 /// A ReLU at the end of a residual block directly follows its sum. Attention follows the products
 /// of its inputs, with their adapters.
 Latest<OperandVersions, 32>& operands() {
   thread_local Latest<OperandVersions, 32> those;
-  return those;
-}
-
-/// The next operator saves their results.
-Latest<WeakSource, 16>& casts() {
-  thread_local Latest<WeakSource, 16> those;
-  return those;
-}
-
-/// A cast without gradient, and therefore without a node. The reference prevents reuse of its
-/// address. Without grad mode none is noted: no node follows, and modules are converted so, whose
-/// tensors PyTorch swaps only if there is no weak reference to them.
-struct FrozenCast {
-  c10::weak_intrusive_ptr<c10::TensorImpl> cast;
-  WeakSource source;
-};
-
-/// Autocast's cast of a frozen layer directly precedes its product.
-std::array<std::optional<FrozenCast>, 8>& frozen_casts() {
-  thread_local std::array<std::optional<FrozenCast>, 8> those;
-  return those;
-}
-
-void add_frozen_cast(const at::Tensor& cast, const WeakSource& source) {
-  thread_local std::size_t next = 0;
-  auto& those = frozen_casts();
-  those.at(next++ % those.size())
-      .emplace(
-          FrozenCast{c10::weak_intrusive_ptr<c10::TensorImpl>(cast.getIntrusivePtr()), source});
-}
-
-std::optional<WeakSource> source_of_frozen_cast(const at::Tensor& tensor) {
-  for (const auto& each : frozen_casts()) {
-    if (each && each->cast._unsafe_get_target() == tensor.unsafeGetTensorImpl()) {
-      return each->source;
-    }
-  }
-  return std::nullopt;
-}
-
-struct WeakBias {
-  WeakSource given;
-  std::optional<WeakSource> cast_of;
-};
-
-Latest<WeakBias, 16>& biases() {
-  thread_local Latest<WeakBias, 16> those;
   return those;
 }
 
@@ -131,16 +55,16 @@ at::Tensor to_copy(c10::DispatchKeySet keys,
                    std::optional<bool> pinned,
                    bool non_blocking,
                    std::optional<at::MemoryFormat> format) {
-  std::optional<WeakSource> source;
+  std::optional<TensorNote> source;
   const bool as_it_lies = !format || *format == at::MemoryFormat::Preserve;
   if (as_it_lies && is_known(self)) source.emplace(self);
   at::Tensor result = at::_ops::_to_copy::redispatch(
       keys & kBehindNoting, self, dtype, layout, device, pinned, non_blocking, format);
   if (!source || result.device() != self.device()) return result;
   if (result.grad_fn() != nullptr) {
-    add_first(casts(), result, std::move(*source));
+    note_cast(result, std::move(*source));
   } else if (self.is_leaf() && at::GradMode::is_enabled()) {
-    add_frozen_cast(result, *source);
+    note_frozen_cast(result, std::move(*source));
   }
   return result;
 }
@@ -261,14 +185,12 @@ at::Tensor addmm(c10::DispatchKeySet keys,
                  const at::Scalar& beta,
                  const at::Scalar& alpha) {
   const auto versions = before_half(self, other);
-  std::optional<WeakBias> source;
-  if (at::GradMode::is_enabled() && is_known(bias)) {
-    source.emplace(WeakBias{WeakSource(bias), source_of_frozen_cast(bias)});
-  }
+  std::optional<TensorNote> source;
+  if (at::GradMode::is_enabled() && is_known(bias)) source.emplace(bias);
   at::Tensor result =
       at::_ops::addmm::redispatch(keys & kBehindNoting, bias, self, other, beta, alpha);
   note(versions, result);
-  if (source) add_first(biases(), result, std::move(*source));
+  if (source) note_bias(result, bias, std::move(*source));
   return result;
 }
 
@@ -286,22 +208,6 @@ bool is_view(const torch::autograd::Node& node) {
 std::optional<OperandVersions> versions_of_operands(const torch::autograd::Node& node) {
   const OperandVersions* const versions = operands().find(node);
   return versions != nullptr ? std::optional(*versions) : std::nullopt;
-}
-
-std::optional<Source> source_of_cast(const torch::autograd::Node& node) {
-  const WeakSource* const cast = casts().find(node);
-  return cast != nullptr ? std::optional(cast->source()) : std::nullopt;
-}
-
-std::optional<Source> bias_of_product(const torch::autograd::Node& node) {
-  const WeakBias* const bias = biases().find(node);
-  if (bias == nullptr) return std::nullopt;
-  Source source = bias->given.source();
-  if (source.tensor.defined() || !bias->cast_of) return source;
-  const at::ScalarType type = source.type;
-  source = bias->cast_of->source();
-  source.type = type;
-  return source;
 }
 
 std::uint32_t version_of_result(const torch::autograd::Node& node) {

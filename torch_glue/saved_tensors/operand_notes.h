@@ -30,20 +30,6 @@ std::optional<OperandVersions> versions_of_operands(const torch::autograd::Node&
 /// base; other views are not followed.
 std::uint32_t version_of_result(const torch::autograd::Node& node);
 
-/// A tensor passed to an operator.
-struct Source {
-  at::Tensor tensor;  // undefined if it was freed or changed since
-  at::ScalarType type;
-  std::uint32_t version;  // when it was passed
-};
-
-/// The input of a cast that this thread has just computed; none for an older node.
-std::optional<Source> source_of_cast(const torch::autograd::Node& node);
-
-/// The bias of a matrix product that this thread has just computed. If it was freed, the tensor
-/// that it was cast from; `type` is the bias's. None for an older node.
-std::optional<Source> bias_of_product(const torch::autograd::Node& node);
-
 /// Adds the kernels that write these notes to the library (note_operators).
 void note_operands(torch::Library& noting);
 

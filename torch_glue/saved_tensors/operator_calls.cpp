@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/saved_tensors/operator_calls.h"
 
+#include "allocator/base/mutex.h"
 #include "torch_glue/saved_storage/skip.h"
 #include "torch_glue/saved_tensors/operand_notes.h"
 
@@ -29,10 +30,24 @@ constexpr std::size_t kSmall = 4096;
 
 thread_local Call running;
 
-/// The latest calls, by node. Threads: confined.
+/// The latest calls of one thread, by node. Any thread may forget them.
 class Calls {
  public:
+  Calls() {
+    const LightLock lock(all_mutex());
+    all().push_back(this);
+  }
+
+  ~Calls() {
+    const LightLock lock(all_mutex());
+    std::erase(all(), this);
+  }
+
+  Calls(const Calls&) = delete;
+  Calls& operator=(const Calls&) = delete;
+
   void add(const compat::NodePtr& node, const Call& call) {
+    const LightLock lock(mutex_);
     Entry& entry = calls_[node.get()];
     // Within autocast an operator is called again with cast arguments, and its node was created for
     // those.
@@ -48,10 +63,20 @@ class Calls {
     order_.pop_front();
   }
 
-  [[nodiscard]] Call find(const torch::autograd::Node& node) const {
+  [[nodiscard]] Call find(const torch::autograd::Node& node) {
+    const LightLock lock(mutex_);
     const auto found = calls_.find(&node);
     if (found == calls_.end() || found->second.node.expired()) return nullptr;
     return found->second.call;
+  }
+
+  static void forget_all() {
+    const LightLock lock(all_mutex());
+    for (Calls* const each : all()) {
+      const LightLock its(each->mutex_);
+      each->calls_.clear();
+      each->order_.clear();
+    }
   }
 
  private:
@@ -61,9 +86,21 @@ class Calls {
     std::uint64_t number = 0;
   };
 
-  std::unordered_map<const torch::autograd::Node*, Entry> calls_;
-  std::deque<std::pair<const torch::autograd::Node*, std::uint64_t>> order_;
-  std::uint64_t next_ = 0;
+  static LightMutex& all_mutex() {
+    static auto* const mutex = new LightMutex;
+    return *mutex;
+  }
+
+  static std::vector<Calls*>& all() {
+    static auto* const those = new std::vector<Calls*>;
+    return *those;
+  }
+
+  LightMutex mutex_;
+  std::unordered_map<const torch::autograd::Node*, Entry> calls_ SPILLWAY_GUARDED_BY(mutex_);
+  std::deque<std::pair<const torch::autograd::Node*, std::uint64_t>> order_
+      SPILLWAY_GUARDED_BY(mutex_);
+  std::uint64_t next_ SPILLWAY_GUARDED_BY(mutex_) = 0;
 };
 
 Calls& calls() {
@@ -164,6 +201,10 @@ bool OperatorCall::has(const c10::StorageImpl& storage) const {
 
 Call call_of(const torch::autograd::Node& node) {
   return calls().find(node);
+}
+
+void forget_calls() {
+  Calls::forget_all();
 }
 
 const Call& current_call() {

@@ -21,6 +21,14 @@ def check_managed(*models):
             assert each.nbytes < 1024 or glue().manages(each), each.shape
 
 
+def check_all_managed(*tensors):
+    if managed_stats() is None:
+        return
+    from spillway._load import glue
+
+    assert all(map(glue().manages, tensors))
+
+
 @case
 def modules_that_are_copies_on_the_gpu():
     with torch.device("cuda"):
@@ -130,6 +138,52 @@ def tensors_swapped():
     finally:
         torch.__future__.set_swap_module_params_on_conversion(False)
     return first, train(other, lambda: inputs(4, 24))
+
+
+@case
+def loaded_by_swapping_after_training():
+    model, other = mlp().cuda(), mlp()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        first = train(model, lambda: inputs(4, 24))
+        with torch.autocast("cuda", torch.bfloat16):
+            second = train(model, lambda: inputs(4, 24))
+        model.load_state_dict(other.state_dict())
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    return first, second, train(model, lambda: inputs(4, 24))
+
+
+@case
+def parameters_and_states_replaced_by_hand():
+    """As where points are added to a scene."""
+    points = nn.Parameter(torch.randn(64, 24).cuda())
+    optimizer = torch.optim.Adam([points], lr=0.01)
+    losses = []
+    for step in range(6):
+        loss = optimizer.param_groups[0]["params"][0].square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+        (old,) = optimizer.param_groups[0]["params"]
+        states = optimizer.state.pop(old)
+        check_all_managed(old, states["exp_avg"], states["exp_avg_sq"])
+        for key in ("exp_avg", "exp_avg_sq"):
+            states[key] = torch.cat([states[key], torch.zeros(8, 24).cuda()])
+        if step % 2:
+            states = {key: each.cpu().clone() for key, each in states.items()}
+            states = {key: each if key == "step" else each.cuda() for key, each in states.items()}
+        points = nn.Parameter(torch.cat([old.detach(), torch.randn(8, 24).cuda()]))
+        optimizer.param_groups[0]["params"][0] = points
+        optimizer.state[points] = states
+        del old, states
+    for key in ("exp_avg", "exp_avg_sq"):
+        optimizer.state[points][key] = optimizer.state[points][key] * 2
+    points.square().mean().backward()
+    optimizer.step()
+    check_all_managed(optimizer.state[points]["exp_avg"], optimizer.state[points]["exp_avg_sq"])
+    return losses, points, optimizer
 
 
 @case

@@ -83,6 +83,47 @@ def a_run_that_is_resumed_from_a_checkpoint_in_host_memory():
     return losses, model, optimizer
 
 
+@case
+def gradients_that_come_from_host_memory():
+    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(11))).to("cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
+    losses = []
+    for _ in range(3):
+        loss = model(torch.randn(4, WIDTH).cuda()).square().mean()
+        loss.backward()
+        gradients = [each.grad.cpu() for each in model.parameters()]
+        model.zero_grad()
+        for each, gradient in zip(model.parameters(), gradients, strict=True):
+            each.grad = gradient.cuda()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses, model, optimizer
+
+
+@case
+def weights_that_are_swapped_when_they_are_loaded():
+    def train():
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
+        for _ in range(2):
+            loss = model(torch.randn(4, WIDTH).cuda()).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+
+    model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(16))).to("cuda")
+    losses = []
+    train()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        model.load_state_dict(nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(16))).state_dict())
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+    train()
+    return losses, model
+
+
 main()
 print("reserved:", torch.cuda.max_memory_reserved(), file=sys.stderr)
 if managed_stats() is not None:

@@ -9,7 +9,7 @@ import tempfile
 import torch
 from cases import case, main
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, load_model, save_file, save_model
 from transformers import LlamaConfig, LlamaForCausalLM
 
 SHAPE = {"hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 8, "num_attention_heads": 16}
@@ -49,6 +49,25 @@ def a_file_of_weights_larger_than_the_budget():
         with safe_open(path, "pt", device="cuda") as file:
             first = file.get_tensor("0.weight")
         return model(torch.randn(2, 1024).cuda()), first, model
+
+
+@case
+def a_model_that_safetensors_loads():
+    model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(16))).to("cuda")
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
+    losses = []
+    with tempfile.TemporaryDirectory() as folder:
+        for step in range(3):
+            loss = model(torch.randn(4, 1024).cuda()).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+            if step == 0:
+                save_model(model, f"{folder}/model.safetensors")
+            else:
+                load_model(model, f"{folder}/model.safetensors", device="cuda")
+    return losses, model, optimizer
 
 
 main()
