@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/modules.h"
-#include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/saved_tensors/operator_calls.h"
+#include "torch_glue/saved_tensors/region_stack.h"
 #include "torch_glue/saved_tensors/tensor_notes.h"
 
 #include <map>

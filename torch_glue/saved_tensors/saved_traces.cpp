@@ -3,6 +3,7 @@
 
 #include "torch_glue/saved_tensors/operand_notes.h"
 #include "torch_glue/saved_tensors/operator_calls.h"
+#include "torch_glue/saved_tensors/tensor_notes.h"
 
 #include <algorithm>
 #include <utility>

@@ -272,7 +272,7 @@ def what_is_many_operators_away_is_kept():
     def run(region):
         x, w = random(64, 64).requires_grad_(), random(64, 64, seed=1).requires_grad_()
         with region:
-            inputs = [torch.exp(0.1 * number * x) for number in range(7)]
+            inputs = [(0.1 * number * x).sort(0).values for number in range(7)]
             y = F.layer_norm(inputs[0], (64,))
             for each in inputs[1:]:
                 y = y + F.layer_norm(each, (64,))
