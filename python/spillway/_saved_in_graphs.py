@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from spillway import _saved_in_inductor
 from spillway._after_import import after_import
-from spillway._graph_operators import operators
+from spillway._graph_operators import fake_handle, operators
 from spillway._graph_sizes import is_computable, size_node, symbols_of
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ __all__ = ["saves_as_a_whole", "start"]
 
 # The value of PyTorch's setting. It is part of the keys of the compiler's caches, so graphs that were
 # compiled without Spillway, or by another version of this pass, are not used.
-_SETTING = "spillway-1"
+_SETTING = "spillway-2"
 _MIN_BYTES = 4096  # of a storage: smaller ones are saved by autograd
 _left_alone: list[bool] = []  # an element for each graph
 
@@ -196,10 +196,8 @@ def _save_after(graph: fx.Graph, last: fx.Node, node: fx.Node) -> fx.Node:
 
 
 def _fake_handle(value: Any) -> Any:
-    import torch
-
     with value.fake_mode:
-        return torch.empty((), dtype=torch.int64, device="cpu")
+        return fake_handle(value)
 
 
 def _load_before_use(graph: fx.Graph, restored: fx.Node) -> bool:
@@ -211,14 +209,13 @@ def _load_before_use(graph: fx.Graph, restored: fx.Node) -> bool:
     if value is None or first is None:
         return False
     symbols = symbols_of(graph)
-    layout = (*value.size(), *value.stride())
-    if not all(is_computable(each, symbols) for each in layout):
+    if not all(is_computable(each, symbols) for each in (*value.size(), *value.stride())):
         return False
     with graph.inserting_before(first):
-        sizes = [size_node(each, symbols) for each in layout]
+        sizes = [size_node(each, symbols) for each in value.size()]
         load = graph.call_function(
             operators()[1],
-            (restored, sizes[: value.dim()], sizes[value.dim() :], value.dtype, value.device),
+            (restored, sizes, value.dtype, value.device),
             name=f"loaded_{restored.name}",
         )
     load.meta.update(restored.meta)

@@ -23,6 +23,7 @@ __all__ = ["start"]
 def start() -> None:
     after_import("torch._inductor.codegen.wrapper", _reuse_nothing)
     after_import("torch._inductor.fx_passes.reinplace", _write_nothing)
+    after_import("torch._inductor.ir", _keep_strides)
 
 
 def _reuse_nothing(module: ModuleType) -> None:
@@ -49,7 +50,7 @@ def _reuse_nothing(module: ModuleType) -> None:
 
 
 def _buffers() -> set[str]:
-    """The buffers of the graph that is compiled which are saved or loaded."""
+    """The buffers of the graph that is compiled which are saved or loaded, and those that own their memory."""
     from torch._inductor.virtualized import V
 
     graph: Any = V.graph
@@ -63,8 +64,45 @@ def _buffers() -> set[str]:
                 names.update(given.get_name() for given in each.inputs)
             elif operator is load:
                 names.update(made.get_name() for made in (each, *each.outputs))
+        names.update(_owners(graph, names))
         found = graph._spillway_buffers = (len(graph.operations), names)
     return found[1]
+
+
+def _owners(graph: Any, names: set[str]) -> set[str]:
+    """Buffers in whose memory others are made or seen, such as the result of a concatenation."""
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        buffer = graph.name_to_buffer.get(waiting.pop())
+        if buffer is None:
+            continue
+        for name in (*buffer.get_inputs_that_alias_output(), *buffer.get_mutation_names()):
+            if name not in found:
+                found.add(name)
+                waiting.append(name)
+    return found
+
+
+def _keep_strides(module: ModuleType) -> None:
+    """Of handles, though all dimensions have one element: they are those of the layout that inductor has
+    chosen for what is saved, in the cases where it is not the traced one."""
+    original = module.try_match_insignificant_strides
+
+    @functools.wraps(original)
+    def try_match_insignificant_strides(tensor: Any, strides: Any) -> Any:
+        matched = original(tensor, strides)
+        return tensor if matched is not tensor and _is_handle(matched) else matched
+
+    module.try_match_insignificant_strides = try_match_insignificant_strides  # type: ignore[attr-defined]
+
+
+def _is_handle(tensor: Any) -> bool:
+    from torch._inductor.virtualized import V
+
+    buffer = V.graph.name_to_buffer.get(tensor.get_name())
+    made_by = getattr(buffer, "inputs", None) or [None]
+    return getattr(made_by[0], "op_overload", None) is operators()[0]
 
 
 def _write_nothing(module: ModuleType) -> None:
