@@ -50,7 +50,7 @@ def _reuse_nothing(module: ModuleType) -> None:
 
 
 def _buffers() -> set[str]:
-    """The buffers of the graph that is compiled which are saved or loaded, and those that own their memory."""
+    """The buffers of the compiled graph that are saved or loaded, and those that own their memory."""
     from torch._inductor.virtualized import V
 
     graph: Any = V.graph

@@ -137,9 +137,7 @@ def test_what_is_saved_inside_another_buffer_is_not_overwritten():
 def test_what_is_saved_may_have_another_layout_than_was_traced():
     """Inductor changes that of convolutions, also where the order of a sum depends on it."""
     torch.manual_seed(0)
-    layers = (
-        nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()) for _ in range(3)
-    )
+    layers = (nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()) for _ in range(3))
     net = nn.Sequential(*layers)
     x = torch.randn(4, 16, 24, 24)
     assert bits_are_equal(lambda x: net(x).square().mean(), list(net.parameters()), x)

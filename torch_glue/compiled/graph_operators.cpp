@@ -59,8 +59,7 @@ void define_graph_operators() {
     auto* const defined =
         new torch::Library(torch::Library::DEF, "spillway", std::nullopt, __FILE__, __LINE__);
     defined->def("save(Tensor tensor) -> Tensor");
-    defined->def(
-        "load(Tensor handle, SymInt[] size, ScalarType dtype, Device device) -> Tensor");
+    defined->def("load(Tensor handle, SymInt[] size, ScalarType dtype, Device device) -> Tensor");
     defined->impl("save", c10::DispatchKey::CUDA, &save);
     defined->impl("save", c10::DispatchKey::CPU, &save);  // stays
     defined->impl("load", c10::DispatchKey::CPU, &load);
