@@ -12,7 +12,14 @@ from spillway._load import glue
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["operators"]
+__all__ = ["fake_handle", "operators"]
+
+
+def fake_handle(tensor: torch.Tensor) -> torch.Tensor:
+    """Of a fake tensor. It has the strides that the tensor has got: see graph_operators.h."""
+    import torch
+
+    return torch.empty_strided([1] * tensor.dim(), tensor.stride(), dtype=torch.int64, device="cpu")
 
 
 @functools.cache
@@ -22,12 +29,9 @@ def operators() -> tuple[torch._ops.OpOverload, torch._ops.OpOverload]:
 
     glue().define_graph_operators()
 
-    def save(_tensor: torch.Tensor) -> torch.Tensor:
-        return torch.empty((), dtype=torch.int64, device="cpu")
+    def load(handle: torch.Tensor, size: Any, dtype: Any, device: Any) -> torch.Tensor:
+        return torch.empty_strided(size, handle.stride(), dtype=dtype, device=device)
 
-    def load(_handle: Any, size: Any, stride: Any, dtype: Any, device: Any) -> torch.Tensor:
-        return torch.empty_strided(size, stride, dtype=dtype, device=device)
-
-    torch.library.register_fake("spillway::save", save)
+    torch.library.register_fake("spillway::save", fake_handle)
     torch.library.register_fake("spillway::load", load)
     return torch.ops.spillway.save.default, torch.ops.spillway.load.default

@@ -13,13 +13,13 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from spillway import _saved_in_inductor
 from spillway._after_import import after_import
-from spillway._graph_operators import operators
+from spillway._graph_operators import fake_handle, operators
 from spillway._graph_sizes import is_computable, size_node, symbols_of
 
 if TYPE_CHECKING:
@@ -30,9 +30,10 @@ __all__ = ["saves_as_a_whole", "start"]
 
 # The value of PyTorch's setting. It is part of the keys of the compiler's caches, so graphs that were
 # compiled without Spillway, or by another version of this pass, are not used.
-_SETTING = "spillway-1"
+_SETTING = "spillway-2"
 _MIN_BYTES = 65536  # of a storage: autograd saves smaller ones, which takes the compiler less time
 _left_alone: list[bool] = []  # an element for each graph
+_unknown: list[str] = []  # modules of PyTorch that are not as this version of Spillway knows them
 
 
 @functools.cache
@@ -41,15 +42,28 @@ def start() -> None:
     PyTorch's own activation offloading in graphs."""
     if (utils := sys.modules.get("torch._dynamo.utils")) and utils.counters["stats"]["unique_graphs"]:
         _left_alone.append(True)
-    after_import("torch._functorch.config", _set)
-    after_import("torch._functorch._activation_offloading.activation_offloading", _patch)
-    after_import("torch._functorch._aot_autograd.autograd_cache", _key)
-    _saved_in_inductor.start()
+    _patched("torch._functorch.config", _set)
+    _patched("torch._functorch._activation_offloading.activation_offloading", _patch)
+    _patched("torch._functorch._aot_autograd.autograd_cache", _key)
+    for name, patch in _saved_in_inductor.PATCHES.items():
+        _patched(name, patch)
 
 
 def saves_as_a_whole() -> bool:
     """Whether there may be a graph that saves its tensors when it ends."""
     return bool(_left_alone)
+
+
+def _patched(name: str, patch: Callable[[ModuleType], None]) -> None:
+    """Where PyTorch's internals have changed, all graphs are left alone."""
+
+    def try_patch(module: ModuleType) -> None:
+        try:
+            patch(module)
+        except AttributeError:
+            _unknown.append(name)
+
+    after_import(name, try_patch)
 
 
 def _set(config: ModuleType) -> None:
@@ -63,15 +77,14 @@ def _patch(module: ModuleType) -> None:
     original = module.enable_activation_offloading
 
     @functools.wraps(original)
-    def enable_activation_offloading(
-        forward: fx.GraphModule, backward: fx.GraphModule, returned: int, static: Any
-    ) -> None:
-        if config.enable_activation_offloading == _SETTING and _may_change_graphs():
-            save_one_by_one(forward, backward, returned)
+    def enable_activation_offloading(*arguments: Any, **options: Any) -> None:
+        ours = config.enable_activation_offloading == _SETTING
+        if ours and _may_change_graphs() and len(arguments) >= 3:
+            save_one_by_one(*arguments[:3])
             return
         _left_alone.append(True)
-        if config.enable_activation_offloading != _SETTING:
-            original(forward, backward, returned, static)
+        if not ours:
+            original(*arguments, **options)
 
     module.enable_activation_offloading = enable_activation_offloading  # type: ignore[attr-defined]
 
@@ -98,6 +111,8 @@ def _may_change_graphs() -> bool:
     import torch
     from torch._inductor import config
 
+    if _unknown:
+        return False
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return hooks is None and not config.triton.cudagraphs
 
@@ -197,10 +212,8 @@ def _save_after(graph: fx.Graph, last: fx.Node, node: fx.Node) -> fx.Node:
 
 
 def _fake_handle(value: Any) -> Any:
-    import torch
-
     with value.fake_mode:
-        return torch.empty((), dtype=torch.int64, device="cpu")
+        return fake_handle(value)
 
 
 def _load_before_use(graph: fx.Graph, restored: fx.Node, order: dict[fx.Node, int]) -> bool:
@@ -212,14 +225,13 @@ def _load_before_use(graph: fx.Graph, restored: fx.Node, order: dict[fx.Node, in
     if value is None or first is None:
         return False
     symbols = symbols_of(graph)
-    layout = (*value.size(), *value.stride())
-    if not all(is_computable(each, symbols) for each in layout):
+    if not all(is_computable(each, symbols) for each in (*value.size(), *value.stride())):
         return False
     with graph.inserting_before(first):
-        sizes = [size_node(each, symbols) for each in layout]
+        sizes = [size_node(each, symbols) for each in value.size()]
         load = graph.call_function(
             operators()[1],
-            (restored, sizes[: value.dim()], sizes[value.dim() :], value.dtype, value.device),
+            (restored, sizes, value.dtype, value.device),
             name=f"loaded_{restored.name}",
         )
     load.meta.update(restored.meta)

@@ -105,6 +105,45 @@ class Overwrites(torch.autograd.Function):
         return y.index_put((rows,), grad[rows] + 1, accumulate=True), None
 
 
+def bits_are_equal(function, parameters, x):
+    """Of results and gradients, with and without the operators."""
+
+    def run():
+        torch.compiler.reset()
+        loss = torch.compile(function)(x)
+        return loss.detach(), *torch.autograd.grad(loss, parameters)
+
+    with config.patch(enable_activation_offloading=False):
+        plain = run()
+    return same(plain, run())
+
+
+def test_what_is_saved_inside_another_buffer_is_not_overwritten():
+    """Inductor has products written to the result of their concatenation. That was the last use of it."""
+    torch.manual_seed(0)
+    x, weights = torch.randn(128, 64), [nn.Parameter(torch.randn(64, 64) * 0.1) for _ in range(4)]
+
+    def function(x):
+        products = []
+        for weight in weights:
+            x = torch.tanh(x @ weight)
+            products.append(x @ weights[0])
+        spread = torch.stack(products).std(0).detach()
+        loss = sum((each.sigmoid() * spread).sum() for each in products)
+        return loss + (torch.cat([spread @ each for each in weights]).sin() @ weights[1]).sum()
+
+    assert bits_are_equal(function, weights, x)
+
+
+def test_what_is_saved_may_have_another_layout_than_was_traced():
+    """Inductor changes that of convolutions, also where the order of a sum depends on it."""
+    torch.manual_seed(0)
+    layers = (nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()) for _ in range(3))
+    net = nn.Sequential(*layers)
+    x = torch.randn(4, 16, 24, 24)
+    assert bits_are_equal(lambda x: net(x).square().mean(), list(net.parameters()), x)
+
+
 def test_a_second_backward_pass_reads_the_same_values():
     torch.compiler.reset()
     x, weight = torch.randn(64, 64, requires_grad=True), torch.randn(64, 64)

@@ -41,12 +41,12 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> packed(const at::Tensor& te
 
 at::Tensor save(const at::Tensor& tensor) {
   auto hooks = packed(tensor);
-  return hooks != nullptr ? GraphHandle::of_packed(std::move(hooks)) : GraphHandle::of_kept(tensor);
+  return hooks != nullptr ? GraphHandle::of_packed(std::move(hooks), tensor.strides())
+                          : GraphHandle::of_kept(tensor);
 }
 
 at::Tensor load(const at::Tensor& handle,
                 c10::SymIntArrayRef /*size*/,
-                c10::SymIntArrayRef /*stride*/,
                 at::ScalarType /*dtype*/,
                 at::Device /*device*/) {
   return GraphHandle::saved_tensor(handle);
@@ -59,9 +59,7 @@ void define_graph_operators() {
     auto* const defined =
         new torch::Library(torch::Library::DEF, "spillway", std::nullopt, __FILE__, __LINE__);
     defined->def("save(Tensor tensor) -> Tensor");
-    defined->def(
-        "load(Tensor handle, SymInt[] size, SymInt[] stride, ScalarType dtype, Device device) "
-        "-> Tensor");
+    defined->def("load(Tensor handle, SymInt[] size, ScalarType dtype, Device device) -> Tensor");
     defined->impl("save", c10::DispatchKey::CUDA, &save);
     defined->impl("save", c10::DispatchKey::CPU, &save);  // stays
     defined->impl("load", c10::DispatchKey::CPU, &load);

@@ -7,12 +7,13 @@ namespace spillway {
 /// torch.compile. A second call has no effect.
 ///
 ///   spillway::save(Tensor tensor) -> Tensor
-///   spillway::load(Tensor handle, SymInt[] size, SymInt[] stride, ScalarType dtype,
-///                  Device device) -> Tensor
+///   spillway::load(Tensor handle, SymInt[] size, ScalarType dtype, Device device) -> Tensor
 ///
 /// `save` does what autograd does for a tensor that an operator saves: the innermost region of the
 /// thread keeps or offloads it. The result is a handle, a number on the CPU. Its memory owns what
 /// was saved: that ends with the last tensor over it, whether the backward pass has run or not.
+/// The handle has the strides of the tensor, in dimensions of one element: a compiler that chooses
+/// another layout in the forward graph learns them for the backward graph.
 /// `load` returns the saved tensor, any number of times. It may share memory with other saved
 /// tensors, so what is loaded must not be written.
 ///

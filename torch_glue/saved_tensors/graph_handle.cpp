@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/saved_tensors/graph_handle.h"
 
+#include <ATen/core/DimVector.h>
+
 #include <cstdint>
 #include <utility>
 
@@ -21,7 +23,7 @@ HandleMemory* memory_of(const at::Tensor& tensor) {
   return tensor.storage().data_ptr().cast_context<HandleMemory>(&HandleMemory::end);
 }
 
-at::Tensor handle_over(std::unique_ptr<HandleMemory> memory) {
+at::Tensor handle_over(std::unique_ptr<HandleMemory> memory, at::IntArrayRef strides) {
   void* const number = &memory->number;
   c10::Storage storage(c10::Storage::use_byte_size_t{},
                        sizeof(memory->number),
@@ -31,22 +33,23 @@ at::Tensor handle_over(std::unique_ptr<HandleMemory> memory) {
   auto handle = c10::make_intrusive<c10::TensorImpl>(std::move(storage),
                                                      c10::DispatchKeySet(c10::DispatchKey::CPU),
                                                      caffe2::TypeMeta::Make<std::int64_t>());
-  handle->set_sizes_and_strides(at::IntArrayRef{}, at::IntArrayRef{});
+  handle->set_sizes_and_strides(at::DimVector(strides.size(), 1), strides);
   return at::Tensor(std::move(handle));
 }
 
 }  // namespace
 
-at::Tensor GraphHandle::of_packed(std::unique_ptr<torch::autograd::SavedVariableHooks> packed) {
+at::Tensor GraphHandle::of_packed(std::unique_ptr<torch::autograd::SavedVariableHooks> packed,
+                                  at::IntArrayRef strides) {
   auto memory = std::make_unique<HandleMemory>();
   memory->packed = std::move(packed);
-  return handle_over(std::move(memory));
+  return handle_over(std::move(memory), strides);
 }
 
 at::Tensor GraphHandle::of_kept(const at::Tensor& tensor) {
   auto memory = std::make_unique<HandleMemory>();
   memory->kept = tensor.detach();
-  return handle_over(std::move(memory));
+  return handle_over(std::move(memory), tensor.strides());
 }
 
 bool GraphHandle::is(const at::Tensor& tensor) {

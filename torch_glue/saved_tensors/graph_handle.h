@@ -9,12 +9,14 @@
 namespace spillway {
 
 /// What a graph of torch.compile has in place of a tensor that it saves: a number on the CPU, whose
-/// memory owns the saved tensor. It ends with the last tensor over that memory.
+/// memory owns the saved tensor. It ends with the last tensor over that memory. It has as many
+/// dimensions, all of one element, and the same strides.
 /// Threads: as tensors. Ended without the Python lock.
 class GraphHandle {
  public:
   /// `packed`: has packed the tensor.
-  static at::Tensor of_packed(std::unique_ptr<torch::autograd::SavedVariableHooks> packed);
+  static at::Tensor of_packed(std::unique_ptr<torch::autograd::SavedVariableHooks> packed,
+                              at::IntArrayRef strides);
   /// A tensor that stays.
   static at::Tensor of_kept(const at::Tensor& tensor);
 
