@@ -284,6 +284,10 @@ def _manage_given(parameters: Iterable[Any]) -> bool:
 
 
 def _manage_gradient(parameter: torch.Tensor) -> None:
+    import torch
+
+    if torch.compiler.is_compiling():  # the next step finds it
+        return
     if parameter.grad is None:  # another hook has used it: the optimizer steps inside the backward pass
         return
     glue().manage(parameter.grad, "gradients", parameter, _GRADIENT)

@@ -10,6 +10,7 @@ import warnings
 
 from spillway._load import glue
 from spillway._operator_need import largest_need
+from spillway._optimizer_hooks import on_steps
 from spillway.budget_error import level_of_program, reported_excess
 from spillway.emulator import is_dry_run
 from spillway.report.sizes import size
@@ -21,11 +22,9 @@ __all__ = ["start"]
 @functools.cache
 def start() -> None:
     """From now on, after each optimizer's step and at the end of the process. A dry run's page has it."""
-    from torch.optim.optimizer import register_optimizer_step_post_hook
-
     if is_dry_run():
         return
-    register_optimizer_step_post_hook(lambda *_: _warn())
+    on_steps(after=lambda _: _warn())
     atexit.register(_warn)
 
 
