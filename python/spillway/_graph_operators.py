@@ -5,7 +5,7 @@ torch_glue/compiled/graph_operators.h."""
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spillway._load import glue
 
@@ -13,6 +13,12 @@ if TYPE_CHECKING:
     import torch
 
 __all__ = ["fake_handle", "operators"]
+
+
+class Operators(NamedTuple):
+    save: torch._ops.OpOverload
+    load: torch._ops.OpOverload
+    keep: torch._ops.OpOverload
 
 
 def fake_handle(tensor: torch.Tensor) -> torch.Tensor:
@@ -23,8 +29,8 @@ def fake_handle(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @functools.cache
-def operators() -> tuple[torch._ops.OpOverload, torch._ops.OpOverload]:
-    """`save` and `load`, defined by the first call."""
+def operators() -> Operators:
+    """Defined by the first call."""
     import torch
 
     glue().define_graph_operators()
@@ -33,5 +39,7 @@ def operators() -> tuple[torch._ops.OpOverload, torch._ops.OpOverload]:
         return torch.empty_strided(size, handle.stride(), dtype=dtype, device=device)
 
     torch.library.register_fake("spillway::save", fake_handle)
+    torch.library.register_fake("spillway::keep", fake_handle)
     torch.library.register_fake("spillway::load", load)
-    return torch.ops.spillway.save.default, torch.ops.spillway.load.default
+    known = torch.ops.spillway
+    return Operators(known.save.default, known.load.default, known.keep.default)

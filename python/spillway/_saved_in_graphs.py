@@ -32,7 +32,9 @@ __all__ = ["saves_as_a_whole", "start"]
 # compiled without Spillway, or by another version of this pass, are not used.
 _SETTING = "spillway-2"
 _MIN_BYTES = 65536  # of a storage: autograd saves smaller ones, which takes the compiler less time
+_UNSEEN = "saved_tensor_with_no_vc_check"  # PyTorch's mark of what autograd's hooks do not see
 _left_alone: list[bool] = []  # an element for each graph
+_captured: list[bool] = []  # an element for each graph that is being compiled for CUDA graphs
 _unknown: list[str] = []  # modules of PyTorch that are not as this version of Spillway knows them
 
 
@@ -45,6 +47,7 @@ def start() -> None:
     _patched("torch._functorch.config", _set)
     _patched("torch._functorch._activation_offloading.activation_offloading", _patch)
     _patched("torch._functorch._aot_autograd.autograd_cache", _key)
+    _patched("torch._dynamo.backends.cudagraphs", _leave_alone)
     for name, patch in _saved_in_inductor.PATCHES.items():
         _patched(name, patch)
 
@@ -105,13 +108,28 @@ def _key(module: ModuleType) -> None:
     module.autograd_cache_key = autograd_cache_key  # type: ignore[attr-defined]
 
 
+def _leave_alone(module: ModuleType) -> None:
+    """What the backend "cudagraphs" compiles."""
+    original = module.cudagraphs
+
+    @functools.wraps(original)
+    def cudagraphs(*arguments: Any, **options: Any) -> Any:
+        _captured.append(True)
+        try:
+            return original(*arguments, **options)
+        finally:
+            _captured.pop()
+
+    module.cudagraphs = cudagraphs  # type: ignore[attr-defined]
+
+
 def _may_change_graphs() -> bool:
     """Not under saved-tensor hooks of the program, such as those of a checkpoint: they decide about what the
     graph saves, and would see handles. Not for CUDA graphs, whose memory stays where it was captured."""
     import torch
     from torch._inductor import config
 
-    if _unknown:
+    if _unknown or _captured:
         return False
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return hooks is None and not config.triton.cudagraphs
@@ -129,12 +147,16 @@ def save_one_by_one(forward: fx.GraphModule, backward: fx.GraphModule, returned:
     saved: dict[fx.Node, fx.Node] = {}
     for at, node in enumerate(results[returned:], returned):
         restored = inputs.get(getattr(node, "name", ""))
-        if restored is None or not _is_offloadable(node) or _storage(node) in stays:
+        if restored is None or _value(node) is None:
+            continue
+        offloads = _is_offloadable(node) and _storage(node) not in stays
+        if not offloads and not _is_unseen(node):
             continue
         if node not in saved:
             if not _load_before_use(backward.graph, restored, order):
                 continue
-            saved[node] = _save_after(forward.graph, last_uses[_storage(node)], node)
+            operator = operators().save if offloads else operators().keep
+            saved[node] = _save_after(last_uses[_storage(node)], node, operator)
         results[at] = saved[node]
     if not saved:
         return
@@ -194,20 +216,25 @@ def _is_offloadable(node: Any) -> bool:
     return not isinstance(size, int) or size >= _MIN_BYTES
 
 
+def _is_unseen(node: Any) -> bool:
+    """Whether no saved-tensor hook sees it: a custom function has stored it on its context as it is."""
+    return bool(node.meta.get(_UNSEEN)) and _is_on_gpu(_value(node))
+
+
 def _is_on_gpu(value: torch.Tensor) -> bool:
     return value.is_cuda
 
 
-def _save_after(graph: fx.Graph, last: fx.Node, node: fx.Node) -> fx.Node:
-
+def _save_after(last: fx.Node, node: fx.Node, operator: Any) -> fx.Node:
+    graph = node.graph
     while last.next.op == "placeholder":
         last = last.next
     with graph.inserting_after(last):
-        handle: fx.Node = graph.call_function(operators()[0], (node,), name=f"saved_{node.name}")
+        handle: fx.Node = graph.call_function(operator, (node,), name=f"saved_{node.name}")
     handle.meta["val"] = _fake_handle(_value(node))
     # How autograd keeps it.
-    if node.meta.get("saved_tensor_with_no_vc_check"):
-        handle.meta["saved_tensor_with_no_vc_check"] = True
+    if node.meta.get(_UNSEEN):
+        handle.meta[_UNSEEN] = True
     return handle
 
 
@@ -230,7 +257,7 @@ def _load_before_use(graph: fx.Graph, restored: fx.Node, order: dict[fx.Node, in
     with graph.inserting_before(first):
         sizes = [size_node(each, symbols) for each in value.size()]
         load = graph.call_function(
-            operators()[1],
+            operators().load,
             (restored, sizes, value.dtype, value.device),
             name=f"loaded_{restored.name}",
         )

@@ -49,7 +49,7 @@ def _buffers() -> set[str]:
     graph: Any = V.graph
     found = getattr(graph, "_spillway_buffers", None)
     if found is None or found[0] != len(graph.operations):
-        save, load = operators()
+        save, load, _ = operators()
         names: set[str] = set()
         for each in graph.operations:
             operator = getattr(each, "op_overload", None)
@@ -99,7 +99,7 @@ def _saved_as(tensor: Any) -> Any:
 
     buffer = V.graph.name_to_buffer.get(tensor.get_name())
     for operator in getattr(buffer, "inputs", ()):
-        if getattr(operator, "op_overload", None) is operators()[0]:
+        if getattr(operator, "op_overload", None) is operators().save:
             return operator.inputs[0]
     return None
 
@@ -113,7 +113,7 @@ def _write_nothing(module: ModuleType) -> None:
     @functools.wraps(original)
     def get_node_storage(node: Any) -> Any:
         if node.graph not in loaded:
-            loads = node.graph.find_nodes(op="call_function", target=operators()[1], sort=False)
+            loads = node.graph.find_nodes(op="call_function", target=operators().load, sort=False)
             loaded[node.graph] = {original(each) for each in loads}
         storage = original(node)
         return None if storage in loaded[node.graph] else storage

@@ -168,3 +168,42 @@ def test_graphs_are_left_alone_where_pytorch_has_changed(net, x, module, monkeyp
         changed.setitem(sys.modules, module, SimpleNamespace(PythonWrapperCodegen=object()))
         _saved_in_graphs._patched(module, PATCHES.get(module, _saved_in_graphs._patch))
     assert not saves(graphs_of(net, x))
+
+
+class Stores(torch.autograd.Function):
+    """An input of the graph, and a tensor of its own, on its context."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x, ctx.y = x, x.exp().cumsum(0)
+        return ctx.y.sin()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.x * ctx.y
+
+
+def test_what_no_hook_sees_is_offloaded_or_counted(x):
+    x.requires_grad_()
+    expected = torch.autograd.grad(Stores.apply(x.clone()).sum(), x)[0]
+    run = torch.compile(Stores.apply)
+    with spillway.CPUOffload(1, tag="here"):
+        loss = run(x.clone()).sum()
+    (found,) = torch.autograd.grad(loss, x)
+    del loss
+    spillway.step()
+    assert torch.equal(found, expected)
+    last = spillway.stats()["tags"]["here"]["last"]
+    assert last["skipped"]["referenced_elsewhere"]["bytes"] >= x.nbytes
+    assert last["offloaded_bytes"] >= x.nbytes
+
+
+def test_the_backend_for_cuda_graphs_is_left_alone(net, x, monkeypatch):
+    spillway.CPUOffload(1)
+    changed = []
+    monkeypatch.setattr(_saved_in_graphs, "save_one_by_one", lambda *graphs: changed.append(graphs))
+    torch.compile(net, backend="cudagraphs")(x).sum().backward()
+    assert not changed
+    torch.compiler.reset()
+    torch.compile(net, backend="aot_eager")(x).sum().backward()
+    assert changed

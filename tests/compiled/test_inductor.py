@@ -69,7 +69,7 @@ def codes():
 
 def test_each_tensor_that_is_saved_is_loaded(codes):
     forward, backward = codes
-    assert len(SAVED.findall(forward)) == len(LOADED.findall(backward)) > 10
+    assert len(SAVED.findall(forward)) == len(LOADED.findall(backward)) > 5
     assert not LOADED.search(forward)
     assert not SAVED.search(backward)
 

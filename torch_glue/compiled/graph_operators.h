@@ -7,6 +7,7 @@ namespace spillway {
 /// torch.compile. A second call has no effect.
 ///
 ///   spillway::save(Tensor tensor) -> Tensor
+///   spillway::keep(Tensor tensor) -> Tensor
 ///   spillway::load(Tensor handle, SymInt[] size, ScalarType dtype, Device device) -> Tensor
 ///
 /// `save` does what autograd does for a tensor that an operator saves: the innermost region of the
@@ -14,8 +15,9 @@ namespace spillway {
 /// was saved: that ends with the last tensor over it, whether the backward pass has run or not.
 /// The handle has the strides of the tensor, in dimensions of one element: a compiler that chooses
 /// another layout in the forward graph learns them for the backward graph.
-/// `load` returns the saved tensor, any number of times. It may share memory with other saved
-/// tensors, so what is loaded must not be written.
+/// `keep` is for a tensor that no saved-tensor hook would see and that is used outside of the
+/// graph: it stays, and is counted. `load` returns the saved tensor, any number of times. It may
+/// share memory with other saved tensors, so what is loaded must not be written.
 ///
 /// Threads: safe. Stream: of autograd's saved tensors, usable on the current stream, no host wait.
 /// Errors: c10::Error for a handle that save() has not returned, such as a copy of one.
