@@ -151,7 +151,7 @@ std::vector<std::size_t> operands_only_of(const StepCurve& curve) {
   std::set<std::size_t> used;
   for (const StepCurve::Ask& ask : curve.asks)
     (ask.product == kNoProduct ? used : only).insert(ask.storage);
-  std::erase_if(only, [&](std::size_t storage) { return used.count(storage) > 0; });
+  std::erase_if(only, [&](std::size_t storage) { return used.contains(storage); });
   return {only.begin(), only.end()};
 }
 
@@ -213,7 +213,7 @@ std::vector<std::size_t> first_uses(const StepProfile& profile, const std::vecto
   for (std::size_t each = 0; each < in_use.size(); ++each)
     if (in_use[each]) used.insert(profile.memory.operands[each].storage);
   for (const std::size_t storage : profile.memory.operands_only)
-    if (used.count(storage) == 0) first_use[storage] = profile.events();
+    if (!used.contains(storage)) first_use[storage] = profile.events();
   return first_use;
 }
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["on_steps"]
+__all__ = ["has_compiled_step", "on_steps"]
 
 _Hook = Callable[["torch.optim.Optimizer"], None]
 _before: list[_Hook] = []
@@ -69,12 +69,17 @@ def _start() -> None:
     kind.zero_grad = clearing(kind.zero_grad)
 
 
+def has_compiled_step(optimizer: Any) -> bool:
+    """Whether the program has done ``optimizer.step = torch.compile(optimizer.step)``."""
+    return hasattr(optimizer.step, "_torchdynamo_orig_callable")
+
+
 def _has_stepped(optimizer: Any) -> bool:
     """Whether a compiled ``step`` may have stepped it since it last cleared the gradients: there are some,
     and it has states."""
     parameters = (each for group in optimizer.param_groups for each in group["params"])
     return (
-        hasattr(optimizer.step, "_torchdynamo_orig_callable")
+        has_compiled_step(optimizer)
         and bool(optimizer.state)
         and any(each.grad is not None for each in parameters)
     )

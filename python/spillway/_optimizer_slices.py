@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from spillway._host_shortage import warn_of_host_shortage
 from spillway._load import glue
-from spillway._optimizer_hooks import on_steps
+from spillway._optimizer_hooks import has_compiled_step, on_steps
 
 if TYPE_CHECKING:
     import torch
@@ -97,8 +97,9 @@ def start(steps: Callable[[Any], None], stepped: Stepped) -> None:
             optimizer.param_groups = _Slices(optimizer, stepped)
 
     def after(optimizer: torch.optim.Optimizer) -> None:
-        if not _restore(optimizer):
-            _whole.setdefault(_name(optimizer), "its step is compiled")
+        _restore(optimizer)
+        if has_compiled_step(optimizer):
+            _whole[_name(optimizer)] = "its step is compiled"
         for group in optimizer.param_groups:
             stepped(optimizer, group["params"])
         glue().managed_step_ended()
@@ -107,12 +108,10 @@ def start(steps: Callable[[Any], None], stepped: Stepped) -> None:
     on_steps(before, after)
 
 
-def _restore(optimizer: torch.optim.Optimizer) -> bool:
-    """Ends its slices. Returns whether it had any."""
+def _restore(optimizer: torch.optim.Optimizer) -> None:
     whole = vars(optimizer).pop(_WHOLE, None)
     if whole is not None:
         optimizer.param_groups = whole
-    return whole is not None
 
 
 def _name(optimizer: torch.optim.Optimizer) -> str:

@@ -48,7 +48,7 @@ def test_a_program_that_compiles_nothing_does_not_import_dynamo(emulated):
         "import torch._dynamo; torch._dynamo.config.suppress_errors = True; print(torch._dynamo.__file__)",
         "import torch.distributed._functional_collectives as module; print(module.__name__)",
         "from torch._dynamo.variables import streams; import torch._dynamo.variables.lazy as lazy\n"
-        "print(torch._dynamo.variables.lazy is lazy, torch._dynamo.variables.__spec__)",
+        "print(torch._dynamo.variables.lazy is lazy, torch._dynamo.variables.__spec__.origin)",
         "import importlib.util; print(importlib.util.find_spec('torch._dynamo').origin)",
     ],
 )

@@ -37,10 +37,10 @@ class Recipe : public Pooled<Recipe> {
   /// Maximum number of tensors that are recomputed one from another. Intermediate results occupy
   /// memory until their own use.
   static constexpr int kLongestChain = 3;
-  /// Likewise under a budget, whose plan accounts for the memory: about a block of a network. A
-  /// stack of layers without residuals thus has tensors to restart from. Recomputability must
+  /// Likewise under a budget, whose plan accounts for the memory: about half a block of a network.
+  /// A stack of layers without residuals thus has tensors to restart from. Recomputability must
   /// hardly depend on what the plan keeps.
-  static constexpr int kLongestPlanned = 12;
+  static constexpr int kLongestPlanned = 6;
   /// Likewise before a sum of two tensors. Between the blocks of a network with residuals, a sum is
   /// all that the next blocks need, as what a checkpoint keeps.
   static constexpr int kLongestBeforeSum = 6;
