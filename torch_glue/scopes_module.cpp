@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/modules.h"
-#include "torch_glue/saved_tensors/operator_calls.h"
 #include "torch_glue/saved_tensors/region_stack.h"
-#include "torch_glue/saved_tensors/tensor_notes.h"
+#include "torch_glue/saved_tensors/thread_notes.h"
 
 #include <map>
 #include <memory>
@@ -143,10 +142,7 @@ void define_scopes(py::module_& module) {
   module.def("exchange_items", &exchange_items, py::arg("items"));
   module.def("open_regions", &open_regions);
   // Before tensors are swapped.
-  module.def("forget_noted_tensors", [] {
-    forget_noted_tensors();
-    forget_calls();
-  });
+  module.def("forget_noted_tensors", &AnyThreadNotes::clear_all);
 }
 
 }  // namespace spillway

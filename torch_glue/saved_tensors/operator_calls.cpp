@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/saved_tensors/operator_calls.h"
 
-#include "allocator/base/mutex.h"
 #include "torch_glue/saved_storage/skip.h"
 #include "torch_glue/saved_tensors/operand_notes.h"
+#include "torch_glue/saved_tensors/thread_notes.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -30,24 +30,10 @@ constexpr std::size_t kSmall = 4096;
 
 thread_local Call running;
 
-/// The latest calls of one thread, by node. Any thread may forget them.
+/// The latest calls, by node. Threads: confined.
 class Calls {
  public:
-  Calls() {
-    const LightLock lock(all_mutex());
-    all().push_back(this);
-  }
-
-  ~Calls() {
-    const LightLock lock(all_mutex());
-    std::erase(all(), this);
-  }
-
-  Calls(const Calls&) = delete;
-  Calls& operator=(const Calls&) = delete;
-
   void add(const compat::NodePtr& node, const Call& call) {
-    const LightLock lock(mutex_);
     Entry& entry = calls_[node.get()];
     // Within autocast an operator is called again with cast arguments, and its node was created for
     // those.
@@ -63,20 +49,10 @@ class Calls {
     order_.pop_front();
   }
 
-  [[nodiscard]] Call find(const torch::autograd::Node& node) {
-    const LightLock lock(mutex_);
+  [[nodiscard]] Call find(const torch::autograd::Node& node) const {
     const auto found = calls_.find(&node);
     if (found == calls_.end() || found->second.node.expired()) return nullptr;
     return found->second.call;
-  }
-
-  static void forget_all() {
-    const LightLock lock(all_mutex());
-    for (Calls* const each : all()) {
-      const LightLock its(each->mutex_);
-      each->calls_.clear();
-      each->order_.clear();
-    }
   }
 
  private:
@@ -86,25 +62,13 @@ class Calls {
     std::uint64_t number = 0;
   };
 
-  static LightMutex& all_mutex() {
-    static auto* const mutex = new LightMutex;
-    return *mutex;
-  }
-
-  static std::vector<Calls*>& all() {
-    static auto* const those = new std::vector<Calls*>;
-    return *those;
-  }
-
-  LightMutex mutex_;
-  std::unordered_map<const torch::autograd::Node*, Entry> calls_ SPILLWAY_GUARDED_BY(mutex_);
-  std::deque<std::pair<const torch::autograd::Node*, std::uint64_t>> order_
-      SPILLWAY_GUARDED_BY(mutex_);
-  std::uint64_t next_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  std::unordered_map<const torch::autograd::Node*, Entry> calls_;
+  std::deque<std::pair<const torch::autograd::Node*, std::uint64_t>> order_;
+  std::uint64_t next_ = 0;
 };
 
-Calls& calls() {
-  thread_local Calls those;
+ThreadNotes<Calls>& calls_of_thread() {
+  thread_local ThreadNotes<Calls> those;
   return those;
 }
 
@@ -151,7 +115,8 @@ class Recorder final : public c10::OperatorKernel {
     const auto results =
         c10::ArrayRef<c10::IValue>(*stack).slice(stack->size() - op.schema().returns().size());
     RepeatedOperator::for_each_tensor(results, [&](const at::Tensor& each) {
-      if (each.defined() && each.grad_fn() != nullptr) calls().add(each.grad_fn(), call);
+      if (!each.defined() || each.grad_fn() == nullptr) return;
+      calls_of_thread().with([&](Calls& calls) { calls.add(each.grad_fn(), call); });
     });
   }
 
@@ -200,11 +165,7 @@ bool OperatorCall::has(const c10::StorageImpl& storage) const {
 }
 
 Call call_of(const torch::autograd::Node& node) {
-  return calls().find(node);
-}
-
-void forget_calls() {
-  Calls::forget_all();
+  return calls_of_thread().with([&](const Calls& calls) { return calls.find(node); });
 }
 
 const Call& current_call() {

@@ -49,10 +49,6 @@ struct OperatorCall {
 /// The call that made the node, if it was one of the latest on this thread; null for other nodes.
 std::shared_ptr<const OperatorCall> call_of(const torch::autograd::Node& node);
 
-/// Forgets the calls of all threads: PyTorch swaps no tensor that has a weak reference. Threads:
-/// safe.
-void forget_calls();
-
 /// The call that this thread runs; null if there is none.
 const std::shared_ptr<const OperatorCall>& current_call();
 

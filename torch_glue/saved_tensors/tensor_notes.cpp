@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/saved_tensors/tensor_notes.h"
 
-#include "allocator/base/mutex.h"
 #include "torch_glue/saved_tensors/latest.h"
+#include "torch_glue/saved_tensors/thread_notes.h"
 
 #include <array>
 #include <cstddef>
 #include <utility>
-#include <vector>
 
 namespace spillway {
 namespace {
@@ -31,52 +30,8 @@ struct Notes {
   Latest<NotedBias, 16> biases;
 };
 
-/// Those of one thread. Any thread may clear them.
-class ThreadNotes {
- public:
-  ThreadNotes() {
-    const LightLock lock(all_mutex());
-    all().push_back(this);
-  }
-
-  ~ThreadNotes() {
-    const LightLock lock(all_mutex());
-    std::erase(all(), this);
-  }
-
-  ThreadNotes(const ThreadNotes&) = delete;
-  ThreadNotes& operator=(const ThreadNotes&) = delete;
-
-  template <typename Use>
-  auto with(Use use) {
-    const LightLock lock(mutex_);
-    return use(notes_);
-  }
-
-  static void clear_all() {
-    const LightLock lock(all_mutex());
-    for (ThreadNotes* const each : all())
-      each->with([](Notes& notes) { notes = Notes(); });
-  }
-
- private:
-  // Never destroyed: threads may end after static objects.
-  static LightMutex& all_mutex() {
-    static auto* const mutex = new LightMutex;
-    return *mutex;
-  }
-
-  static std::vector<ThreadNotes*>& all() {
-    static auto* const threads = new std::vector<ThreadNotes*>;
-    return *threads;
-  }
-
-  LightMutex mutex_;
-  Notes notes_ SPILLWAY_GUARDED_BY(mutex_);
-};
-
-ThreadNotes& notes_of_thread() {
-  thread_local ThreadNotes those;
+ThreadNotes<Notes>& notes_of_thread() {
+  thread_local ThreadNotes<Notes> those;
   return those;
 }
 
@@ -135,10 +90,6 @@ std::optional<Source> bias_of_product(const torch::autograd::Node& node) {
   source = bias->cast_of->source();
   source.type = type;
   return source;
-}
-
-void forget_noted_tensors() {
-  ThreadNotes::clear_all();
 }
 
 }  // namespace spillway

@@ -51,8 +51,4 @@ std::optional<Source> source_of_cast(const torch::autograd::Node& node);
 /// that it was cast from; `type` is the bias's. None for an older node.
 std::optional<Source> bias_of_product(const torch::autograd::Node& node);
 
-/// Ends these notes on all threads: PyTorch swaps no tensor that has a weak reference.
-/// Threads: safe.
-void forget_noted_tensors();
-
 }  // namespace spillway
