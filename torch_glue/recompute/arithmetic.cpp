@@ -5,8 +5,6 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/generated/Functions.h>
 
-#include <algorithm>
-
 namespace spillway {
 namespace {
 
@@ -20,17 +18,6 @@ void add_of_two(Rules& rules, at::Tensor (*function)(const at::Tensor&, const at
     recipe.needs_operand(node, node.self_, 0, &OperandVersions::self);
     recipe.needs_operand(node, node.other_, 1, &OperandVersions::other);
     recipe.computed_by([function](Values values) { return function(values[0], values[1]); });
-  });
-}
-
-/// Whether both operands have gradients and the result's shape, as those of a residual.
-bool is_of_equals(const torch::autograd::Node& node) {
-  const auto shape_of = [](const torch::autograd::Node& made, std::uint32_t output) {
-    return made.input_metadata(output).shape_as_dim_vector();
-  };
-  const auto& edges = node.next_edges();
-  return std::all_of(edges.begin(), edges.end(), [&](const torch::autograd::Edge& edge) {
-    return edge.function != nullptr && shape_of(*edge.function, edge.input_nr) == shape_of(node, 0);
   });
 }
 
@@ -51,7 +38,6 @@ void add_sum(Rules& rules, Function function, InPlace in_place) {
       return;
     }
     recipe.needs_result(node.next_edge(1), versions->other);
-    if (is_of_equals(node)) recipe.is_sum();
     recipe.computed_by([function, in_place, type, alpha = node.alpha](Values values) {
       if (at::result_type(values[0], values[1]) == type) {
         return function(values[0], values[1], alpha);

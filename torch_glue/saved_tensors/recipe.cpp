@@ -93,9 +93,7 @@ std::unique_ptr<Recipe> Recipe::of_call(const OperatorCall& call,
 }
 
 bool Recipe::is_whole() const {
-  const int longest = !region_->budget ? kLongestChain
-                      : is_sum_        ? kLongestBeforeSum
-                                       : kLongestPlanned;
+  const int longest = region_->budget ? kLongestPlanned : kLongestChain;
   return possible_ && function_ && chain_ < longest;
 }
 

@@ -41,9 +41,6 @@ class Recipe : public Pooled<Recipe> {
   /// A stack of layers without residuals thus has tensors to restart from. Recomputability must
   /// hardly depend on what the plan keeps.
   static constexpr int kLongestPlanned = 6;
-  /// Likewise before a sum of two tensors. Between the blocks of a network with residuals, a sum is
-  /// all that the next blocks need, as what a checkpoint keeps.
-  static constexpr int kLongestBeforeSum = 6;
   /// Maximum number of consecutive operators whose results are not saved, without views.
   static constexpr int kDeepest = 4;
 
@@ -92,9 +89,6 @@ class Recipe : public Pooled<Recipe> {
 
   void reject() { possible_ = false; }
 
-  /// The result is a sum of two tensors.
-  void is_sum() { is_sum_ = true; }
-
   /// The result is a view of its only input.
   void is_view() { --depth_; }
 
@@ -139,7 +133,6 @@ class Recipe : public Pooled<Recipe> {
   const RegionOptions* const region_;  // until the recipe is written
   int depth_;
   const bool expensive_;
-  bool is_sum_ = false;
   bool possible_ = true;
   bool save_substitute_ = false;
   const std::type_info* made_by_ = nullptr;  // type of the node
