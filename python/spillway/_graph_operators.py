@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators `spillway::save` and `spillway::load` for PyTorch's compiler: see
+"""The operators `spillway::save`, `load` and `keep` for PyTorch's compiler: see
 torch_glue/compiled/graph_operators.h."""
 
 from __future__ import annotations

@@ -271,7 +271,11 @@ def _manage_alias(tensor: torch.Tensor) -> None:
 
 def _is_given(parameter: Any) -> bool:
     """Whether its states are to be managed."""
-    return bool(_manages_everything) or _has_hook(parameter) or glue().manages(parameter)
+    return (
+        bool(_manages_everything)
+        or _gradient_hooks.has_hook(parameter, _manage_gradient)
+        or glue().manages(parameter)
+    )
 
 
 def _manage_given(parameters: Iterable[Any]) -> bool:
@@ -291,10 +295,6 @@ def _manage_gradient(parameter: torch.Tensor) -> None:
     if parameter.grad is None:  # another hook has used it: the optimizer steps inside the backward pass
         return
     glue().manage(parameter.grad, "gradients", parameter, _GRADIENT)
-
-
-def _has_hook(parameter: Any) -> bool:
-    return _gradient_hooks.has_hook(parameter, _manage_gradient)
 
 
 def _is_uninitialized(tensor: Any) -> bool:

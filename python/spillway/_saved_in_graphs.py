@@ -143,7 +143,7 @@ def save_one_by_one(forward: fx.GraphModule, backward: fx.GraphModule, returned:
     last_uses = _last_uses(forward.graph)
     stays = {_storage(node) for node in forward.graph.find_nodes(op="placeholder")}
     stays.update(_storage(node) for node in results[:returned])
-    order = {node: at for at, node in enumerate(backward.graph.nodes)}
+    order, symbols = {node: at for at, node in enumerate(backward.graph.nodes)}, symbols_of(backward.graph)
     saved: dict[fx.Node, fx.Node] = {}
     for at, node in enumerate(results[returned:], returned):
         restored = inputs.get(getattr(node, "name", ""))
@@ -153,7 +153,7 @@ def save_one_by_one(forward: fx.GraphModule, backward: fx.GraphModule, returned:
         if not offloads and not _is_unseen(node):
             continue
         if node not in saved:
-            if not _load_before_use(backward.graph, restored, order):
+            if not _load_before_use(restored, order, symbols):
                 continue
             operator = operators().save if offloads else operators().keep
             saved[node] = _save_after(last_uses[_storage(node)], node, operator)
@@ -243,15 +243,14 @@ def _fake_handle(value: Any) -> Any:
         return fake_handle(value)
 
 
-def _load_before_use(graph: fx.Graph, restored: fx.Node, order: dict[fx.Node, int]) -> bool:
+def _load_before_use(restored: fx.Node, order: dict[fx.Node, int], symbols: dict[Any, fx.Node]) -> bool:
     """Make an input of the graph a handle. Returns whether it is: not if its sizes are unknown there, or if
     the graph returns it."""
-
+    graph = restored.graph
     value = _value(restored)
     views, first = _views_before_use(restored, order)
     if value is None or first is None:
         return False
-    symbols = symbols_of(graph)
     if not all(is_computable(each, symbols) for each in (*value.size(), *value.stride())):
         return False
     with graph.inserting_before(first):
