@@ -5,6 +5,7 @@ Each runs in the late schedule of the emulated GPU, those about order in the eag
 function with the decorator `case`; its name is its claim.
 """
 
+import functools
 import gc
 import importlib
 import sys
@@ -81,6 +82,13 @@ def case(function):
     """Registers a claim. It takes no argument and fails by raising."""
     CASES[function.__name__] = function
     return function
+
+
+def case_of(name, function, *given):
+    """Registers a claim of this name about the arguments given, which the function takes."""
+    claim = functools.partial(function, *given)
+    claim.__name__ = name
+    return case(claim)
 
 
 def load():

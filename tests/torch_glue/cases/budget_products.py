@@ -2,14 +2,13 @@
 """Under a budget results of products of matrices may be recomputed, too: bit for bit."""
 
 import contextlib
-import functools
 
 import spillway
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cases import case
+from cases import case, case_of
 from cases.beside_plain import random
 from cases.measure import SCRATCH, an_edit_is_noticed, last, same
 
@@ -70,9 +69,13 @@ for name, dtype, around, bias in (
     ("autocast", torch.float32, autocast, False),
     ("autocast_with_bias", torch.float32, autocast, True),
 ):
-    claim = functools.partial(products_are_recomputed_bit_for_bit, dtype, around, bias)
-    claim.__name__ = f"products_in_{name}_are_recomputed_bit_for_bit"
-    case(claim)
+    case_of(
+        f"products_in_{name}_are_recomputed_bit_for_bit",
+        products_are_recomputed_bit_for_bit,
+        dtype,
+        around,
+        bias,
+    )
 
 
 @case
@@ -225,11 +228,14 @@ for name, dtype, around, bias, rank in (
     ("single_with_an_adapter", torch.float32, contextlib.nullcontext, False, 8),
     ("bfloat16_with_an_adapter", torch.bfloat16, contextlib.nullcontext, False, 8),
 ):
-    claim = functools.partial(
-        products_with_what_is_frozen_are_recomputed_bit_for_bit, dtype, around, bias, rank
+    case_of(
+        f"products_with_what_is_frozen_in_{name}_are_recomputed_bit_for_bit",
+        products_with_what_is_frozen_are_recomputed_bit_for_bit,
+        dtype,
+        around,
+        bias,
+        rank,
     )
-    claim.__name__ = f"products_with_what_is_frozen_in_{name}_are_recomputed_bit_for_bit"
-    case(claim)
 
 
 @case

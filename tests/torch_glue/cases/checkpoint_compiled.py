@@ -8,7 +8,7 @@ import spillway
 import torch
 from torch import nn
 
-from cases import case
+from cases import case_of
 from cases.checkpoints import WIDTH, batch
 from cases.measure import Copied, same
 
@@ -109,6 +109,4 @@ def has_the_plain_gradients(how):
 
 
 for how in (outside, function_outside, before_wrapping, after_wrapping, inside):
-    claim = functools.partial(has_the_plain_gradients, how)
-    claim.__name__ = f"checkpoints_compiled_{how.__name__}_have_the_plain_gradients"
-    case(claim)
+    case_of(f"checkpoints_compiled_{how.__name__}_have_the_plain_gradients", has_the_plain_gradients, how)

@@ -7,7 +7,7 @@ import spillway
 import torch
 from torch import nn
 
-from cases import case
+from cases import case, case_of
 from cases.checkpoints import WIDTH, batch
 from cases.measure import Copied, same
 
@@ -70,9 +70,7 @@ for change in (replaced, given_other_memory, given_other_memory_twice, loaded_in
             raises(loss)
             assert all(p.grad is None for p in net.parameters())
 
-    claim = functools.partial(is_noticed)
-    claim.__name__ = f"a_parameter_that_was_{change.__name__}_before_the_second_run_is_noticed"
-    case(claim)
+    case_of(f"a_parameter_that_was_{change.__name__}_before_the_second_run_is_noticed", is_noticed)
 
 
 @case

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiled parts of a model inside a region: they run, and what they save moves as what others save."""
 
-import functools
-
 import spillway
 import torch
 from torch import nn
 
-from cases import case
+from cases import case, case_of
 from cases.measure import Copied, same_bits
 
 
@@ -51,9 +49,11 @@ def a_compiled_part_inside_a_region(backend):
 
 
 for backend in ("eager", "aot_eager"):
-    claim = functools.partial(a_compiled_part_inside_a_region, backend)
-    claim.__name__ = f"a_part_compiled_with_{backend}_moves_its_saved_tensors_and_computes_the_same"
-    case(claim)
+    case_of(
+        f"a_part_compiled_with_{backend}_moves_its_saved_tensors_and_computes_the_same",
+        a_compiled_part_inside_a_region,
+        backend,
+    )
 
 
 @case

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """In-place operators and the clones that autograd makes before them are recomputed with the same bits."""
 
-import functools
-
 import spillway
 import torch
 from torch.nn import functional as F
 
-from cases import case
+from cases import case, case_of
 from cases.beside_plain import keeping, left, random
 from cases.measure import an_edit_is_noticed, plenty, same
 
@@ -69,9 +67,7 @@ def in_place_activation(activation, size):
 
 for kind, size in ((CLONED, 2), (SAVED, 1)):
     for name, activation in kind.items():
-        claim = functools.partial(in_place_activation, activation, size)
-        claim.__name__ = f"{name}_in_place_is_recomputed_bit_for_bit"
-        case(claim)
+        case_of(f"{name}_in_place_is_recomputed_bit_for_bit", in_place_activation, activation, size)
 
 
 @case

@@ -2,14 +2,13 @@
 """Models whose cheap activations are recomputed, alone and with the other ways."""
 
 import contextlib
-import functools
 
 import spillway
 import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cases import case
+from cases import case, case_of
 from cases.beside_plain import keeping, left, random
 from cases.measure import last, plenty, same
 
@@ -125,9 +124,7 @@ def model_trains_alike(name):
 
 
 for model in MODELS:
-    claim = functools.partial(model_trains_alike, model)
-    claim.__name__ = f"{model}_trains_alike_with_its_share_of_bytes_recomputed"
-    case(claim)
+    case_of(f"{model}_trains_alike_with_its_share_of_bytes_recomputed", model_trains_alike, model)
 
 
 @case

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each rule of what is recomputed gives the bits of the first time."""
 
-import functools
 import math
 
 import spillway
@@ -9,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from cases import case
+from cases import case, case_of
 from cases.beside_plain import keeping, left, random
 from cases.measure import last, same
 
@@ -122,9 +121,7 @@ def rule_gives_the_same_bits(name):
 
 
 for rule in RULES:
-    claim = functools.partial(rule_gives_the_same_bits, rule)
-    claim.__name__ = f"{rule}_is_recomputed_bit_for_bit"
-    case(claim)
+    case_of(f"{rule}_is_recomputed_bit_for_bit", rule_gives_the_same_bits, rule)
 
 
 @case

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from cases import case
+from cases import case, case_of
 from cases.beside_plain import keeping, left, random
 from cases.measure import last, same
 
@@ -161,9 +161,7 @@ def expensive_one_is_repeated(name, function):
 
 for claims, operators in ((cheap_one_is_repeated, CHEAP), (expensive_one_is_repeated, EXPENSIVE)):
     for name, operator in operators.items():
-        claim = functools.partial(claims, name, operator)
-        claim.__name__ = f"{name}_is_repeated_bit_for_bit"
-        case(claim)
+        case_of(f"{name}_is_repeated_bit_for_bit", claims, name, operator)
 
 
 @case
