@@ -11,6 +11,15 @@ from torch import nn
 WIDTH = 1024  # 4 MiB a weight
 
 
+def train(model, optimizer, losses):
+    for _ in range(2):
+        loss = model(torch.randn(4, WIDTH).cuda()).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+
+
 @case
 def frozen_weights_that_were_loaded():
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(40))).to("cuda").requires_grad_(False)
@@ -72,12 +81,7 @@ def a_run_that_is_resumed_from_a_checkpoint_in_host_memory():
             loaded = torch.load(file, map_location="cpu")
             model.load_state_dict(loaded["model"])
             optimizer.load_state_dict(loaded["optimizer"])
-        for _ in range(2):
-            loss = model(torch.randn(4, WIDTH).cuda()).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
+        train(model, optimizer, losses)
         if not resumes:
             torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, file)
     return losses, model, optimizer
@@ -103,24 +107,15 @@ def gradients_that_come_from_host_memory():
 
 @case
 def weights_that_are_swapped_when_they_are_loaded():
-    def train():
-        optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
-        for _ in range(2):
-            loss = model(torch.randn(4, WIDTH).cuda()).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
-
     model = nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(16))).to("cuda")
     losses = []
-    train()
+    train(model, torch.optim.AdamW(model.parameters(), lr=0.001), losses)
     torch.__future__.set_swap_module_params_on_conversion(True)
     try:
         model.load_state_dict(nn.Sequential(*(nn.Linear(WIDTH, WIDTH) for _ in range(16))).state_dict())
     finally:
         torch.__future__.set_swap_module_params_on_conversion(False)
-    train()
+    train(model, torch.optim.AdamW(model.parameters(), lr=0.001), losses)
     return losses, model
 
 
