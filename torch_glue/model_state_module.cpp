@@ -252,7 +252,7 @@ void define_model_state(py::module_& module) {
                return static_cast<int>(ManagedStorages::instance().manage(
                    tensor, class_named(of), owner.value_or(at::Tensor()), slot));
              });
-  module.def("copy_loaded_model_state", [] { ManagedStorages::instance().copy_loaded(); });
+  module.def("copy_model_state_early", [] { ManagedStorages::instance().copy_early(); });
   module.def("managed_step_ended", [] { ManagedStorages::instance().end_step(); });
   // Within which model state leaves the device; 0 if it does not.
   module.def("job_budget", [](int device) {

@@ -250,7 +250,7 @@ def _tensors(states: Any) -> Iterator[Any]:
 def _manage_arrived(tensor: torch.Tensor) -> None:
     if not _stays_in_process_group(tensor):
         glue().manage(tensor, "parameters", None, 0)
-        glue().copy_loaded_model_state()
+        glue().copy_model_state_early()
 
 
 _state_slots: dict[Any, int] = {}  # by the key of a state

@@ -86,6 +86,28 @@ TEST_F(CopiesAheadTest, AnOffloadedStorageIsReadOnTheHostAfterItsCopy) {
   EXPECT_FALSE(storage->pinned());
 }
 
+TEST_F(CopiesAheadTest, WhatLeftInTheLastStepIsCopiedAfterItsUseAndThenLeavesWithoutACopy) {
+  ManagedStorages& all = ManagedStorages::instance();
+  const at::Tensor x = managed(1);
+  const at::Tensor y = managed(2);
+  manage(on_device(values(3)), ModelClass::kGradient);  // it trains
+  const auto copied = [&] { return all.stats().copied_out; };
+  all.end_step();
+  for (int step = 0; step < 4; ++step) {
+    const Bytes begin = copied();
+    x.add_(1);
+    y.add_(1);
+    EXPECT_EQ(copied() - begin, step == 0 ? Bytes{} : kSize) << step;
+    EXPECT_TRUE(of(x)->on_device());
+    const Bytes before = copied();
+    EXPECT_EQ(ManagedStorages::reclaim(device(), kSize + kSize), kSize + kSize);
+    EXPECT_EQ(copied() - before, step == 0 ? kSize + kSize : kSize) << step;  // y was used last
+    all.end_step();
+  }
+  EXPECT_TRUE(holds(x, values(5)));
+  EXPECT_TRUE(holds(y, values(6)));
+}
+
 TEST_F(CopiesAheadTest, WhatWasCopiedAheadLeavesWithoutACopyUnlessItIsWritten) {
   const at::Tensor x = managed(1);
   const auto storage = of(x);

@@ -227,6 +227,54 @@ TEST(OffloadQueueTest, ItTakesOnlyWhatIsUsedAfterThatUse) {
   EXPECT_EQ(queue.take(now), second);
 }
 
+TEST(OffloadQueueTest, WhatLeftAfterAUseIsExpectedToLeaveAfterThatUseOfTheNextStep) {
+  for (unsigned seed = 0; seed < 30; ++seed) {
+    std::mt19937 dice(seed);
+    const Id ids = 3 + dice() % 10;
+    const auto step = random_step(dice, 40, ids);
+    std::vector<OffloadQueue::Slot> slots(ids + 1);
+    OffloadQueue queue;
+    for (Id id = 1; id <= ids; ++id)
+      slots[id] = queue.add(id);
+    queue.end_step();
+    std::vector<bool> left(step.size());
+    for (int round = 0; round < 4; ++round) {
+      std::vector<bool> leaves(step.size());
+      for (std::size_t place = 0; place < step.size(); ++place) {
+        queue.use(slots[step[place]]);
+        if (round > 0) {
+          ASSERT_EQ(queue.is_leaving(slots[step[place]]), left[place]) << seed << ' ' << place;
+        }
+        leaves[place] = dice() % 3 == 0;
+        if (leaves[place]) queue.leave(slots[step[place]]);
+      }
+      queue.end_step();
+      // It may leave in the next step too, before that uses it.
+      leaves.back() = true;
+      queue.leave(slots[step.back()]);
+      left = leaves;
+    }
+  }
+}
+
+TEST(OffloadQueueTest, AfterAStepOfWhichFewLeftUsesInTheSameStretchAreEquallyFar) {
+  constexpr Id kIds = 80;
+  OffloadQueue queue;
+  std::vector<OffloadQueue::Slot> slots(kIds + 1);
+  for (Id id = 1; id <= kIds; ++id)
+    slots[id] = queue.add(id);
+  queue.end_step(true);
+  for (Id id = 1; id <= kIds; ++id)
+    queue.use(slots[id]);
+  const auto coarse = queue.take();
+  ASSERT_TRUE(coarse.has_value());
+  EXPECT_NE(*coarse, slots[kIds]);  // used last, and farthest away
+  EXPECT_GT(queue.next_use(*coarse), queue.next_use(slots[kIds / 2]));
+  queue.put_back(*coarse);
+  queue.end_step(false);
+  EXPECT_EQ(queue.take(), slots[kIds]);
+}
+
 TEST(OffloadQueueTest, AStorageThatWasRemovedIsNeitherTakenNorPutBack) {
   OffloadQueue queue;
   const auto first = queue.add(1);

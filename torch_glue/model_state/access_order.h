@@ -61,6 +61,9 @@ class AccessOrder {
   /// Whether a step is recorded.
   [[nodiscard]] bool known() const { return !last_.empty(); }
 
+  /// Number of uses of the running step so far, up to kMostUses.
+  [[nodiscard]] std::size_t running() const { return running_.size(); }
+
  private:
   /// Follows the recorded step to its next use of `id`, if that is near: a step may skip or repeat
   /// some.

@@ -16,6 +16,8 @@ constexpr std::uint64_t kDisplacedAhead = 8;
 constexpr std::uint64_t kNear = 6;
 /// A storage leaves for one that is prefetched if its next use is this many times farther away.
 constexpr std::uint64_t kMuchFarther = 4;
+/// Part of the budget of which less leaves in a step that needs little room.
+constexpr std::uint64_t kFewLeave = 8;
 /// Offloaded bytes may be in pieces that are too small.
 constexpr int kMostRounds = 3;
 
@@ -36,12 +38,14 @@ std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& stora
     if (storages_.size() <= slot) {
       storages_.resize(slot + 1);
       ahead_.resize(slot + 1);
-      is_loaded_.resize(slot + 1);
+      is_early_.resize(slot + 1);
     }
     storages_[slot] = made.get();
-    trains_ = trains_ || of == ModelClass::kGradient;
-    if (trains_) loaded_.clear();
-    is_loaded(slot);
+    if (of == ModelClass::kGradient && !std::exchange(trains_, true)) {
+      early_.clear();
+      is_early_.assign(is_early_.size(), false);
+    }
+    if (!trains_ && of != ModelClass::kCast) add_early(slot);  // a cast soon ends
     return made;
   } catch (...) {
     queue_.remove(slot);
@@ -60,12 +64,14 @@ void DeviceStorages::used(const ManagedStorage& storage) {
   const LightLock lock(mutex_);
   set_ahead(storage, false);
   queue_.use(storage.slot());
-  if (storage.changed()) is_loaded(storage.slot());
+  const bool loaded = !trains_ && storage.model_class() != ModelClass::kCast;
+  if (storage.changed() && (loaded || queue_.is_leaving(storage.slot()))) add_early(storage.slot());
 }
 
 void DeviceStorages::end_step() {
   const LightLock lock(mutex_);
-  queue_.end_step();
+  queue_.end_step(left_ < share_of(device_.job_budget(), kFewLeave));
+  left_ = Bytes{};
   cursor_ = 0;
 }
 
@@ -131,6 +137,8 @@ Bytes DeviceStorages::offload(Bytes wanted, std::uint64_t after) {
     if (!exists(*storage)) continue;
     set_ahead(*storage, false);
     cursor_ = std::min(cursor_, queue_.next_use(storage->slot()));
+    queue_.leave(storage->slot());
+    left_ += size;
   }
   put_back(stay);
   return freed;
@@ -186,23 +194,22 @@ bool DeviceStorages::start_prefetch(const Next& next, c10::cuda::CUDAStream cons
   return true;
 }
 
-void DeviceStorages::is_loaded(OffloadQueue::Slot slot) {
-  if (trains_ || is_loaded_[slot]) return;
-  if (storages_[slot]->model_class() == ModelClass::kCast) return;  // it soon ends
-  is_loaded_[slot] = true;
-  loaded_.push_back(slot);
+void DeviceStorages::add_early(OffloadQueue::Slot slot) {
+  if (is_early_[slot]) return;
+  is_early_[slot] = true;
+  early_.push_back(slot);
 }
 
-void DeviceStorages::copy_loaded() {
+void DeviceStorages::copy_early() {
   while (true) {
     std::shared_ptr<ManagedStorage> next;
     {
       const LightLock lock(mutex_);
-      if (!pressed_ || loaded_.empty()) return;
-      ManagedStorage* const first = storages_[loaded_.front()];
+      if (!pressed_ || early_.empty()) return;
+      ManagedStorage* const first = storages_[early_.front()];
       if (first != nullptr && first->pinned()) return;
-      is_loaded_[loaded_.front()] = false;
-      loaded_.pop_front();
+      is_early_[early_.front()] = false;
+      early_.pop_front();
       if (first != nullptr && first->on_device() && first->changed())
         next = first->shared_from_this();
     }

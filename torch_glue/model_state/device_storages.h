@@ -35,10 +35,11 @@ class DeviceStorages {
   /// Stream: `consumer`'s later work may use them; no wait.
   void prefetch(c10::cuda::CUDAStream consumer);
 
-  /// While a model is loaded for which the budget has no room, begins to copy to the host what has
-  /// been loaded: frozen weights then leave without a copy later.
+  /// Begins to copy to the host what is then going to leave without a copy: what left after the
+  /// same use of the last step; and while a model is loaded for which the budget has no room, what
+  /// has been loaded.
   /// Stream: no wait.
-  void copy_loaded();
+  void copy_early();
 
   /// As ManagedStorages::offloaded_at.
   const ManagedStorage* offloaded_at(driver::DevicePtr at);
@@ -67,7 +68,8 @@ class DeviceStorages {
   /// Storages that are used after the result may leave for `next`; none if enough are on their way.
   std::optional<std::uint64_t> displaces(const Next& next);
 
-  void is_loaded(OffloadQueue::Slot slot) SPILLWAY_REQUIRES(mutex_);
+  /// It is copied by copy_early().
+  void add_early(OffloadQueue::Slot slot) SPILLWAY_REQUIRES(mutex_);
   /// Whether it is resident for its next use, because it was prefetched.
   void set_ahead(const ManagedStorage& storage, bool ahead) SPILLWAY_REQUIRES(mutex_);
 
@@ -83,15 +85,14 @@ class DeviceStorages {
   std::vector<ManagedStorage*> storages_ SPILLWAY_GUARDED_BY(mutex_);  // by slot; null: none
   std::vector<bool> ahead_ SPILLWAY_GUARDED_BY(mutex_);                // by slot: prefetched
   Bytes ahead_bytes_ SPILLWAY_GUARDED_BY(mutex_);                      // of these
+  Bytes left_ SPILLWAY_GUARDED_BY(mutex_);  // in the running step
   // All storages used before this use are resident, or could not be fetched.
   std::uint64_t cursor_ SPILLWAY_GUARDED_BY(mutex_) = 0;
 
-  bool trains_ SPILLWAY_GUARDED_BY(mutex_) = false;  // there has been a gradient
-  // Before that: whether the budget had no room, and what was changed and not copied since, with a
-  // flag by slot.
-  bool pressed_ SPILLWAY_GUARDED_BY(mutex_) = false;
-  std::deque<OffloadQueue::Slot> loaded_ SPILLWAY_GUARDED_BY(mutex_);
-  std::vector<bool> is_loaded_ SPILLWAY_GUARDED_BY(mutex_);
+  bool trains_ SPILLWAY_GUARDED_BY(mutex_) = false;   // there has been a gradient
+  bool pressed_ SPILLWAY_GUARDED_BY(mutex_) = false;  // the budget had no room
+  std::deque<OffloadQueue::Slot> early_ SPILLWAY_GUARDED_BY(mutex_);
+  std::vector<bool> is_early_ SPILLWAY_GUARDED_BY(mutex_);  // by slot: it is in early_
 };
 
 }  // namespace spillway

@@ -142,14 +142,14 @@ void ManagedStorages::used(const ManagedStorage& storage) {
 void ManagedStorages::copy_ahead(DeviceRuntime& device, c10::cuda::CUDAStream consumer) {
   DeviceStorages& storages = *of(device.device().id);
   if (keeps_all()) return;
-  storages.copy_loaded();
+  storages.copy_early();
   storages.prefetch(consumer);
 }
 
-void ManagedStorages::copy_loaded() {
+void ManagedStorages::copy_early() {
   if (keeps_all()) return;
   for (auto& device : devices_)
-    if (DeviceStorages* const known = device.load()) known->copy_loaded();
+    if (DeviceStorages* const known = device.load()) known->copy_early();
 }
 
 void ManagedStorages::end_step() {

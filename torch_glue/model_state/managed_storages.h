@@ -76,8 +76,8 @@ class ManagedStorages {
   /// Begins to copy what leaves next, and to fetch what is used next (DeviceStorages).
   void copy_ahead(DeviceRuntime& device, c10::cuda::CUDAStream consumer);
 
-  /// DeviceStorages::copy_loaded of all devices.
-  void copy_loaded();
+  /// DeviceStorages::copy_early of all devices.
+  void copy_early();
 
   /// A step has ended.
   void end_step();

@@ -9,6 +9,8 @@ namespace {
 
 /// Fewer obsolete entries than this are kept.
 constexpr std::size_t kObsolete = 64;
+/// Stretches of a step: next uses in the same one are equally far.
+constexpr std::size_t kStretches = 8;
 
 }  // namespace
 
@@ -42,7 +44,23 @@ void OffloadQueue::use(Slot slot) {
   entry.last_use = ++time_;
   entry.taken = false;
   order_.use(entry.id);
+  entry.use_in_step = order_.running();
+  entry.step = step_;
   move(slot);
+}
+
+void OffloadQueue::leave(Slot slot) {
+  const Entry& entry = entries_[slot];
+  if (!entry.exists) return;
+  if (entry.step == step_) departures_.add(entry.id, entry.use_in_step);
+  if (entry.step + 1 == step_) departures_.add_to_last(entry.id, entry.use_in_step);
+}
+
+void OffloadQueue::end_step(bool few) {
+  order_.end_step();
+  departures_.end_step();
+  ++step_;
+  if (std::exchange(coarse_, few) != few) rank_all();
 }
 
 void OffloadQueue::move(Slot slot) {
@@ -115,7 +133,9 @@ bool OffloadQueue::rank(Slot slot) {
   entry.moved = false;
   ++entry.version;
   if (!entry.exists || entry.taken) return false;
-  ranked_.push_back({order_.next_use(entry.id), entry.last_use, slot, entry.version});
+  const std::uint64_t next_use = order_.next_use(entry.id);
+  const std::uint64_t equal = coarse_ ? order_.length() / kStretches + 1 : 1;
+  ranked_.push_back({next_use / equal, next_use, entry.last_use, slot, entry.version});
   return true;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "torch_glue/model_state/access_order.h"
+#include "torch_glue/model_state/departures.h"
 
 #include <cstdint>
 #include <optional>
@@ -42,8 +43,18 @@ class OffloadQueue {
       visit(known->second);
   }
 
-  /// The step has ended: its uses predict those of the next one.
-  void end_step() { order_.end_step(); }
+  /// The step has ended: its uses predict those of the next one. `few`: few bytes left in it. The
+  /// next step's order is then coarse: what is used in the same stretch of a step is equally far.
+  /// It moves some bytes more, but what was used long ago has been copied in time (copy_early).
+  void end_step(bool few = false);
+
+  /// The storage leaves the device.
+  void leave(Slot slot);
+
+  /// Whether the storage left after its last use when the last step used it there.
+  [[nodiscard]] bool is_leaving(Slot slot) const {
+    return departures_.expected(entries_[slot].id, entries_[slot].use_in_step);
+  }
 
   /// Takes the first storage from the queue, until it is used or returned. `after`: none if it is
   /// used before or at this use.
@@ -62,6 +73,8 @@ class OffloadQueue {
   struct Entry {
     AccessOrder::Id id = 0;
     std::uint64_t last_use = 0;
+    std::size_t use_in_step = 0;  // likewise, from 1 on; of step `step`
+    std::uint64_t step = 0;
     std::uint32_t version = 0;  // its other entries in ranked_ are obsolete
     bool exists = false;
     bool taken = false;
@@ -70,6 +83,7 @@ class OffloadQueue {
   };
 
   struct Ranked {
+    std::uint64_t stretch;  // of the step, in which its next use is
     std::uint64_t next_use;
     std::uint64_t last_use;
     Slot slot;
@@ -77,7 +91,7 @@ class OffloadQueue {
 
     /// Whether it is offloaded after `other`.
     bool operator<(const Ranked& other) const {
-      if (next_use != other.next_use) return next_use < other.next_use;
+      if (stretch != other.stretch) return stretch < other.stretch;
       return last_use > other.last_use;
     }
   };
@@ -89,7 +103,10 @@ class OffloadQueue {
   bool rank(Slot slot);
 
   AccessOrder order_;
+  Departures departures_;
   std::uint64_t time_ = 0;  // in uses
+  std::uint64_t step_ = 0;
+  bool coarse_ = false;
   std::vector<Entry> entries_;
   std::vector<Slot> free_;
   std::unordered_multimap<AccessOrder::Id, Slot> slots_;
