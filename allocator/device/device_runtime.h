@@ -96,8 +96,8 @@ class DeviceRuntime {
   /// returns the freed bytes. The allocating thread calls it and may hold any lock, so it must
   /// not wait for a lock.
   using Reclaimer = Bytes (*)(DeviceRuntime& device, Bytes wanted);
-  /// Whose storages a reclaimer offloads. Those of the first are offloaded first.
-  enum class Reclaims { kSavedTensors, kModelState };
+  /// What a reclaimer offloads, or releases to be recomputed again: the first ones first.
+  enum class Reclaims { kSavedTensors, kModelState, kRecomputed };
   /// Sets a reclaimer of all devices; null: none.
   static void set_reclaimer(Reclaims of, Reclaimer reclaimer);
 

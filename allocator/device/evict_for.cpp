@@ -79,7 +79,7 @@ std::vector<TagId> enough(std::vector<Holder> all, Bytes missing) {
   return {};
 }
 
-std::array<std::atomic<DeviceRuntime::Reclaimer>, 2> reclaimers{};
+std::array<std::atomic<DeviceRuntime::Reclaimer>, 3> reclaimers{};
 std::atomic<DeviceRuntime::ExcessObserver> excess_observer{nullptr};
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "allocator/heap/replay_region.h"
 #include "allocator/heap/step_recorder.h"
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -42,16 +43,39 @@ class Replay {
     if (!may_plan || ++times_out_ > kMaxTimesOut) stop();
   }
 
+  /// The room of the next steps lacks that many bytes for the plan of the last two: records again,
+  /// after twice as many steps as the last time.
+  void lacks(Bytes bytes) {
+    missing = bytes;
+    waits_ = next_waits_;
+    next_waits_ = std::min(2 * next_waits_ + 1, kMostWaits);
+    recorder.set_enabled(true);
+  }
+
+  void has_room() { next_waits_ = 0; }
+
+  /// Whether the step that has ended is not to be recorded.
+  bool waits() {
+    if (waits_ == 0) return false;
+    --waits_;
+    recorder.set_enabled(true);
+    return true;
+  }
+
   StepRecorder recorder;
   int differing = 0;
   // Of the current replay plan:
-  Bytes target;  // that it was made for; zero without one
-  Bytes room;    // that was available to it
+  Bytes target;   // that it was made for; zero without one
+  Bytes room;     // that was available to it
+  Bytes missing;  // what the last plan that was too large for its room needed in addition
 
  private:
   static constexpr int kMaxTimesOut = 16;
+  static constexpr int kMostWaits = 63;
 
   int times_out_ = 0;
+  int waits_ = 0;  // steps
+  int next_waits_ = 0;
   bool stopped_ = false;
 };
 

@@ -60,6 +60,10 @@ class PlacementAdvisor {
   /// Peak of the reserved bytes since the target was set; similar steps will reserve the same. Zero
   /// if the running step has followed no replay plan, and no value without a target.
   [[nodiscard]] std::optional<Bytes> peak_reserved_following_plan() const;
+  /// By how much the replay plan of the last two steps exceeded the room within a job's budget. It
+  /// is not followed then, and similar steps need as much more. Zero if it did not, or if there was
+  /// none.
+  [[nodiscard]] Bytes missing_for_plan() const;
   /// Whether some memory of the current replay plan was not mapped yet when the running step began.
   /// Mapping memory stalls the host.
   [[nodiscard]] bool maps_plan() const;

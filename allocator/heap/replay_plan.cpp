@@ -106,18 +106,28 @@ ReplayPlan replay_plan_within(StepSequence sequence, Bytes room, Bytes granulari
   const Tenants tenants = tenants_of(sequence, [](const StepRequest&) { return true; });
   const auto period = static_cast<std::uint32_t>(sequence.requests.size());
   const Bytes least = peak_allocated(tenants.lives, period);
-  const Bytes page = page_for(std::max(room, least), granularity);
+  Bytes page = page_for(std::max(room, least), granularity);
   Bytes allocated = std::max(room, least);
   PagedPlacement placement;
+  Bytes placed_in;  // its page
   for (int tries = 0; tries < kMaxTries; ++tries) {
     PagedPlacement next = place_in_pages(left_alone(sequence, tenants, allocated), period, page);
     const Bytes size = next.size;
-    if (tries == 0 || size < placement.size) placement = std::move(next);
-    if (size <= room || allocated == least) break;
-    allocated = std::max(least, saturating_sub(allocated, size - room));
+    if (tries == 0 || size < placement.size) {
+      placement = std::move(next);
+      placed_in = page;
+    }
+    if (size <= room) break;
+    if (page > granularity) {  // large pages are partly empty
+      page = granularity;
+    } else if (allocated == least) {
+      break;
+    } else {
+      allocated = std::max(least, saturating_sub(allocated, size - room));
+    }
   }
   ReplayPlan plan = without_addresses(std::move(sequence));
-  plan.page = page;
+  plan.page = placed_in;
   plan.plain = false;
   plan.size = placement.size;
   for (std::size_t i = 0; i < tenants.requests.size(); ++i) {

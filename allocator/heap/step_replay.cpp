@@ -81,12 +81,13 @@ void HeapState::end_step() {
   {
     const Lock lock(mutex);
     const bool has_target = target_was_set.exchange(false, std::memory_order_relaxed);
+    replay.missing = {};
     if (!has_target) {
       accounting.set_target({});
       accounting.set_budget(job_budget);
     }
     if (!has_target && !options.replay) return rest();
-    if (!follow_plan()) return;
+    if (!follow_plan() || replay.waits()) return;
   }
   std::optional<StepSequence> sequence = replay.recorder.end_step();
   if (!sequence) return;
@@ -96,7 +97,12 @@ void HeapState::end_step() {
       room ? replay_plan_within(std::move(*sequence), *room, addresses.granularity())
            : replay_plan_of(std::move(*sequence));
   const Lock lock(mutex);
-  if (!plan.size.zero() && replay.recorder.on()) adopt(plan, room);
+  if (plan.size.zero() || !replay.recorder.on()) return;
+  // Within a budget of the job no step would follow it to its end.
+  const bool bounded = room && !job_budget.zero();
+  if (bounded && plan.size > replay.room) return replay.lacks(plan.size - replay.room);
+  replay.has_room();
+  adopt(plan, room);
 }
 
 /// The bytes that a replay plan for this step may reserve under a target. The rest of the target is

@@ -97,6 +97,11 @@ std::optional<Bytes> PlacementAdvisor::peak_reserved_following_plan() const {
   return state_->accounting.target_peak();
 }
 
+Bytes PlacementAdvisor::missing_for_plan() const {
+  const Lock lock(state_->mutex);
+  return state_->replay.missing;
+}
+
 bool PlacementAdvisor::maps_plan() const {
   ReplayRegion* const region = state_->replay_region.load(std::memory_order_acquire);
   if (region == nullptr) return false;

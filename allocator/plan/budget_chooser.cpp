@@ -198,6 +198,7 @@ EndedStep BudgetChooser::ending(const StepCurve& curve) const {
   step.pressed = memory_.pressed;
   step.budget = budget();
   step.reserved_following_plan = memory_.reserved_following_plan;
+  step.missing = memory_.missing;
   // Increments of single pages would need too many plans.
   step.over = saturating_sub(std::max(curve.peak(), memory_.reserved), budget());
   if (counts_reserved(budget())) step.over += Bytes{memory_.fewest_reserved.count() / kMoreShare};

@@ -29,6 +29,7 @@ struct StepMemory {
   Bytes reserved_following_plan{};
   bool host_stalled = false;  // by mapping memory; the step's times are not used
   bool pressed = false;       // storages were offloaded because the device had no room
+  Bytes missing{};            // of the budget, for the addresses of similar steps
 };
 
 /// Decides which of a step's offloadable storages are offloaded, so that one device stays within a

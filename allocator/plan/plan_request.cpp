@@ -2,6 +2,7 @@
 #include "allocator/plan/plan_request.h"
 
 #include "allocator/plan/planner.h"
+#include "allocator/plan/simulator.h"
 
 #include <algorithm>
 #include <map>
@@ -9,6 +10,9 @@
 
 namespace spillway {
 namespace {
+
+/// What another plan has to save.
+constexpr double kWorthwhile = 0.01;
 
 /// By storage, the storages whose fetch begins at its first use.
 std::vector<std::vector<std::size_t>> due_in(const BudgetPlan& plan) {
@@ -45,8 +49,14 @@ void PlanRequest::run() {
   const Bytes least = least_peak(*profile);
   const Bytes spare = terms.foreseen.spare(terms.budget, sizes.size());
   if (within >= least && within <= least + spare) within = least;
-  plan = terms.slowdown > 0 && profile->timed() ? plan_within(*profile, terms.slowdown, within)
-                                                : plan_step(*profile, within);
+  const bool limits_time = terms.slowdown > 0 && profile->timed();
+  plan = limits_time ? plan_within(*profile, terms.slowdown, within) : plan_step(*profile, within);
+  if (before && !limits_time && profile->timed() && before->peak <= within) {
+    before->timing = simulate(*profile, *before, within);
+    before->budget = plan.budget;
+    if (before->timing.total() <= plan.timing.total() * (1 + kWorthwhile))
+      plan = *std::move(before);
+  }
   due = due_in(plan);
 }
 

@@ -26,7 +26,9 @@ struct PlanTerms {
 /// A snapshot from which a plan is made without the lock of its shape.
 /// Threads: confined.
 struct PlanRequest {
-  /// Makes the profile, if it is missing, then the plan. Takes milliseconds.
+  /// Makes the profile, if it is missing, then the plan. Takes milliseconds. It is `before` unless
+  /// another one is predicted to be faster by a percent: the first steps that follow another
+  /// plan map memory.
   void run();
 
   std::uint64_t shape = 0;    // Shape::id
@@ -40,6 +42,7 @@ struct PlanRequest {
   std::vector<bool> recomputable;              // by storage
   RecordedStep recorded;
   std::optional<StepTimes> times;
+  std::optional<BudgetPlan> before;  // of the same recording; steps have followed it
 
   // The result of run().
   BudgetPlan plan;

@@ -59,8 +59,13 @@ bool ReservedMargin::observe(Bytes most, Bytes budget) {
   }
   exceeded_ = !exceeded_;
   if (exceeded_) return false;
-  measured_ = bytes_ + (most - budget) + Bytes{budget.count() / kSlackShare};
+  lacks(most - budget, budget);
   return true;
+}
+
+void ReservedMargin::lacks(Bytes missing, Bytes budget) {
+  exceeded_ = false;
+  measured_ = bytes_ + missing + Bytes{budget.count() / kSlackShare};
 }
 
 }  // namespace spillway

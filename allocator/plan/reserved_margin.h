@@ -60,6 +60,9 @@ class ReservedMargin {
   /// True if the next plan needs another margin: the second step in a row has exceeded the budget.
   /// The first may still have reserved the memory of the plan before.
   bool observe(Bytes most, Bytes budget);
+  /// Two such steps had the same requests, for which the budget lacks that many bytes: the next
+  /// plan needs another margin.
+  void lacks(Bytes missing, Bytes budget);
 
  private:
   Bytes bytes_;

@@ -61,6 +61,7 @@ std::optional<PlanRequest> Shape::request(const PlanTerms& terms) {
   reserved_margin_.plan(terms.foreseen.margin(terms.budget, sizes_.size()));
   request.margin = reserved_margin_.bytes();
   request.sizes = sizes_;
+  if (const BudgetPlan* const last = last_plan()) request.before = *last;
   request.profile = profile_;
   if (!profile_) {
     request.recomputable = recomputable_;
@@ -73,8 +74,9 @@ std::optional<PlanRequest> Shape::request(const PlanTerms& terms) {
 void Shape::adopt(PlanRequest&& done) {
   if (done.version != version_) return;
   profile_ = std::move(done.profile);
-  const bool same = planned_ && planned_->plan.actions == done.plan.actions &&
-                    planned_->plan.fetch == done.plan.fetch;
+  const BudgetPlan* const last = last_plan();
+  const bool same =
+      last != nullptr && last->actions == done.plan.actions && last->fetch == done.plan.fetch;
   if (!same) {
     seconds_.clear();
     ++plans_;
@@ -87,7 +89,13 @@ void Shape::adopt(PlanRequest&& done) {
   }
   const Bytes budget = done.terms.slowdown > 0 ? done.plan.budget : done.allowed;
   planned_ = Planned{std::move(done.plan), std::move(done.due), done.allocated, budget};
+  before_.reset();
   predicted_reserved_ = done.terms.foreseen.budget_for(planned_peak(), sizes_.size());
+}
+
+const BudgetPlan* Shape::last_plan() const {
+  if (planned_) return &planned_->plan;
+  return before_ ? &*before_ : nullptr;
 }
 
 const BudgetPlan* Shape::plan() const {
@@ -132,8 +140,14 @@ bool Shape::end(const EndedStep& step) {
     } else {
       const Bytes reserved = step.reserved_following_plan;
       // No plan needs less than the least one.
-      if (!reserved.zero() && !has_least_plan() && reserved_margin_.observe(reserved, step.budget))
+      const bool may_need_less = !has_least_plan();
+      if (may_need_less && !step.missing.zero()) {
+        reserved_margin_.lacks(step.missing, step.budget);
         drop_plan();
+      } else if (may_need_less && !reserved.zero() &&
+                 reserved_margin_.observe(reserved, step.budget)) {
+        drop_plan();
+      }
     }
     on(ShapeEvent::kFollowed);
   }
@@ -171,6 +185,7 @@ void Shape::drop_profile() {
 void Shape::drop_recording() {
   recorded_.reset();
   times_.reset();
+  before_.reset();
   drop_profile();
 }
 
@@ -182,6 +197,7 @@ void Shape::time(const StepTimes& times) {
 
 void Shape::refine(const StepTimes& times, bool stalled) {
   if (plan() == nullptr || !times_ || !times_->saw(times, stalled)) return;
+  before_ = std::move(planned_->plan);
   drop_profile();
   ++records_;
 }

@@ -40,6 +40,7 @@ struct EndedStep {
   Bytes over{};  // bytes above the budget, plus an allowance for a different heap layout
   Bytes budget{};
   Bytes reserved_following_plan{};  // peak that similar steps will reach again; zero if unknown
+  Bytes missing{};                  // of the budget, for the addresses of such steps
 };
 
 /// One sequence of storages of a step: their sizes, and whether each can be recomputed. Holds its
@@ -135,6 +136,8 @@ class Shape {
   void on(ShapeEvent event) { state_ = transition(state_, event); }
 
   void drop_recording();
+  /// The latest plan of the present recording; null if there is none.
+  [[nodiscard]] const BudgetPlan* last_plan() const;
   /// The first step that followed a plan of an adjusted recording: corrects it. True if the step
   /// needed less than planned.
   bool correct(const StepCurve& curve);
@@ -147,6 +150,7 @@ class Shape {
   std::optional<MeasuredTimes> times_{};          // of the recording
   std::shared_ptr<const StepProfile> profile_{};  // of both; null until a plan needs it
   std::optional<Planned> planned_{};              // made from the profile
+  std::optional<BudgetPlan> before_{};            // followed until the times changed
   std::uint64_t version_ = 0;                     // changes with the four above and the margins
   // Of the last plan that did not fit: the version then, and the bytes allocated at the beginning.
   std::optional<std::pair<std::uint64_t, Bytes>> rejected_{};

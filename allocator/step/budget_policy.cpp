@@ -16,6 +16,7 @@ StepMemory read_memory(DeviceRuntime& device, Bytes budget, Bytes reserved) {
     const Bytes reclaimed = device.take_reclaimed();
     memory.reserved_following_plan = reclaimed.zero() ? *peak : budget + reclaimed;
   }
+  memory.missing = placement.missing_for_plan();
   return memory;
 }
 

@@ -69,6 +69,7 @@ std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node,
   if (!lock.owns_lock()) return nullptr;
   std::unique_ptr<Recipe> recipe(new Recipe(&region, depth, expensive));
   recipe->made_by_ = &typeid(node);
+  if (Rules::instance().is_expensive(node, output)) recipe->own_ = kExpensive;
   (*rule)(node, *recipe);
   return recipe->is_whole() ? std::move(recipe) : nullptr;
 }
@@ -82,6 +83,7 @@ std::unique_ptr<Recipe> Recipe::of_call(const OperatorCall& call,
   expensive = expensive && region.budget;
   if (kind.is(RepeatedKind::kExpensive) && !expensive) return nullptr;
   std::unique_ptr<Recipe> recipe(new Recipe(&region, depth, expensive));
+  if (kind.is(RepeatedKind::kExpensive)) recipe->own_ = kExpensive;
   if (kind.is(RepeatedKind::kView)) recipe->is_view();
   for (const PassedTensor& operand : call.operands)
     recipe->needs_passed(operand);
@@ -171,7 +173,7 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
   auto recipe = of(*edge.function, edge.input_nr, *region_, depth_ + 1, expensive_);
   if (recipe == nullptr) return;
   possible_ = true;
-  chain_ = std::max(chain_, recipe->chain_);
+  chain_ = std::max(chain_, recipe->chain() - 1);  // a cheap one takes no memory for long
   save_substitute_ = save_substitute_ || recipe->save_substitute_;
   values_.push_back({nullptr, std::move(recipe)});
 }

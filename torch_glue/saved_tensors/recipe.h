@@ -34,13 +34,13 @@ class Recipe : public Pooled<Recipe> {
   using Function = std::function<at::Tensor(Values)>;
   using Handle = std::shared_ptr<PackHook>;
 
-  /// Maximum number of tensors that are recomputed one from another. Intermediate results occupy
-  /// memory until their own use.
+  /// Maximum length of a chain of tensors that are recomputed one from another. Intermediate
+  /// results occupy memory until their own use.
   static constexpr int kLongestChain = 3;
-  /// Likewise under a budget, whose plan accounts for the memory: about half a block of a network.
-  /// A stack of layers without residuals thus has tensors to restart from. Recomputability must
-  /// hardly depend on what the plan keeps.
-  static constexpr int kLongestPlanned = 6;
+  /// Likewise under a budget, whose plan accounts for the memory: about one block of a network.
+  static constexpr int kLongestPlanned = 14;
+  /// What an expensive operator adds to the length of a chain; others add one.
+  static constexpr int kExpensive = 2;
   /// Maximum number of consecutive operators whose results are not saved, without views.
   static constexpr int kDeepest = 4;
 
@@ -109,8 +109,8 @@ class Recipe : public Pooled<Recipe> {
   /// Whether another tensor is saved instead of this one, for no other purpose.
   [[nodiscard]] bool save_substitute() const { return save_substitute_; }
 
-  /// Number of tensors that are recomputed before this one, one from another.
-  [[nodiscard]] int chain() const { return chain_; }
+  /// Length of the chain that ends with the result.
+  [[nodiscard]] int chain() const { return chain_ + own_; }
 
  private:
   struct Value {
@@ -137,7 +137,8 @@ class Recipe : public Pooled<Recipe> {
   bool save_substitute_ = false;
   const std::type_info* made_by_ = nullptr;  // type of the node
   const char* made_by_call_ = nullptr;       // name of the operator
-  int chain_ = 0;
+  int chain_ = 0;                            // length of the chain that ends with the inputs
+  int own_ = 1;                              // what the operator adds to it
   c10::SmallVector<Value, 2> values_;
   Function function_;
 };

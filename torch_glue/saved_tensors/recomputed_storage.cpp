@@ -5,6 +5,7 @@
 #include "allocator/driver/span_log.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
+#include "torch_glue/base/compat.h"
 #include "torch_glue/base/streams.h"
 #include "torch_glue/saved_storage/budget.h"
 #include "torch_glue/saved_storage/region_options.h"
@@ -17,7 +18,11 @@
 #include <ATen/Functions.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include <map>
+#include <mutex>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 namespace spillway {
 namespace {
@@ -97,6 +102,59 @@ bool has_job_budget(const at::Tensor& tensor) {
   return device != nullptr && !device->job_budget().zero();
 }
 
+/// The storages whose results are on the device for later uses, in steps with a budget.
+class HeldResults {
+ public:
+  /// Never destroyed.
+  static HeldResults& instance() {
+    static auto* const all = new HeldResults;
+    return *all;
+  }
+
+  void add(const Site& site, const std::shared_ptr<RecomputedStorage>& storage) {
+    const LightLock lock(mutex_);
+    held_[key(site)] = storage;
+  }
+
+  void remove(const Site& site) {
+    const LightLock lock(mutex_);
+    held_.erase(key(site));
+  }
+
+  /// DeviceRuntime::Reclaimer: the first saved one first, because backward passes usually use it
+  /// last.
+  static Bytes reclaim_on(DeviceRuntime& device, Bytes wanted) {
+    Bytes freed;
+    for (const auto& storage : instance().on(device.device().id)) {
+      if (freed >= wanted) break;
+      freed += storage->reclaim();
+    }
+    return freed;
+  }
+
+ private:
+  using Key = std::tuple<DeviceId, TagId, std::uint64_t, std::size_t>;
+
+  HeldResults() {
+    DeviceRuntime::set_reclaimer(DeviceRuntime::Reclaims::kRecomputed, &HeldResults::reclaim_on);
+  }
+
+  static Key key(const Site& site) { return {site.device, site.tag, site.step, site.index}; }
+
+  std::vector<std::shared_ptr<RecomputedStorage>> on(DeviceId device) {
+    std::vector<std::shared_ptr<RecomputedStorage>> found;
+    const LightLock lock(mutex_);
+    for (const auto& [key, known] : held_) {
+      if (std::get<DeviceId>(key) != device) continue;
+      if (auto storage = known.lock()) found.push_back(std::move(storage));
+    }
+    return found;
+  }
+
+  LightMutex mutex_;
+  std::map<Key, std::weak_ptr<RecomputedStorage>> held_ SPILLWAY_GUARDED_BY(mutex_);
+};
+
 }  // namespace
 
 std::shared_ptr<RecomputedStorage> RecomputedStorage::of(const at::Tensor& tensor,
@@ -116,7 +174,7 @@ std::shared_ptr<RecomputedStorage> RecomputedStorage::of(const at::Tensor& tenso
   if (!is_whole(whole)) return nullptr;
   auto recipe = recipe_of(whole, region);
   if (recipe == nullptr) return nullptr;
-  chain = recipe->chain() + 1;
+  chain = recipe->chain();
   Site site{region.tag};
   // Where the tensor that is saved instead exists already, it always pays, unless all has room.
   if (region.budget && (!recipe->save_substitute() || has_job_budget(whole))) {
@@ -148,6 +206,7 @@ RecomputedStorage::RecomputedStorage(const at::Tensor& whole,
 
 RecomputedStorage::~RecomputedStorage() {
   StorageTable<RecomputedStorage>::instance().forget(key_);
+  if (held_) before_release();
   if (site_.watched) runtime().curve().ended(site_.step, site_.index);
 }
 
@@ -179,10 +238,25 @@ c10::Storage RecomputedStorage::get_storage(std::uint64_t& round) {
     if (elsewhere) return made;
     hold(std::move(made));
     stream_ = stream;
+    if (site_.watched) HeldResults::instance().add(site_, shared_from_this());
   }
   c10::Storage made = held_;
   has_seen(round);
   return made;
+}
+
+Bytes RecomputedStorage::reclaim() {
+  c10::Storage released;
+  if (!mutex_.try_lock()) return {};
+  const std::unique_lock<LightMutex> lock(mutex_, std::adopt_lock);
+  if (!held_ || compat::holders(held_, *held_.unsafeGetStorageImpl()) > 1) return {};
+  before_release();
+  released = std::move(held_);
+  return size_;
+}
+
+void RecomputedStorage::before_release() {
+  if (site_.watched) HeldResults::instance().remove(site_);
 }
 
 at::Tensor RecomputedStorage::run_again() const {

@@ -21,7 +21,8 @@ namespace spillway {
 ///
 /// Threads: safe. Its lock is held while operators run. A storage needed by another one is locked
 /// within that one's lock, never the reverse.
-class RecomputedStorage final : public SharedStorage {
+class RecomputedStorage final : public SharedStorage,
+                                public std::enable_shared_from_this<RecomputedStorage> {
  public:
   /// The entry for the storage of a tensor that autograd saves in `region`. Null if the tensor
   /// cannot be recomputed, or was changed in place since its storage was first saved. Null also if
@@ -43,8 +44,12 @@ class RecomputedStorage final : public SharedStorage {
   /// Errors: as Recipe::run, too.
   OnDevice fetch(std::uint64_t& round, const ByteRange& bytes) override;
 
-  /// As Recipe::chain, including this one.
-  [[nodiscard]] int chain() const { return recipe_->chain() + 1; }
+  /// Called when the device has no room: releases the result unless something uses it. Returns the
+  /// bytes that are then free in stream order; the next use recomputes it again. Stream: no wait.
+  Bytes reclaim();
+
+  /// As Recipe::chain.
+  [[nodiscard]] int chain() const { return recipe_->chain(); }
 
   /// As Recipe::available.
   [[nodiscard]] bool available() const { return recipe_->available(); }
@@ -54,6 +59,7 @@ class RecomputedStorage final : public SharedStorage {
   [[nodiscard]] DeviceRuntime& runtime() const;
   c10::Storage remake();
   [[nodiscard]] at::Tensor run_again() const;
+  void before_release() override SPILLWAY_REQUIRES(mutex_);
 
   const SavedVersion version_;
   const Site site_;  // its tag; in a step with a budget, also its index

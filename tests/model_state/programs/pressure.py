@@ -119,6 +119,24 @@ def weights_that_are_swapped_when_they_are_loaded():
     return losses, model
 
 
+@case
+def a_stack_whose_recomputation_at_once_exceeds_the_budget():
+    class Layer(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).sin()
+
+    model = nn.Sequential(*(Layer(WIDTH, WIDTH, bias=False) for _ in range(16))).to("cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(4):
+        loss = model(torch.randn(WIDTH, WIDTH, device="cuda")).square().mean()  # 4 MiB in each layer, twice
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses, model
+
+
 main()
 print("reserved:", torch.cuda.max_memory_reserved(), file=sys.stderr)
 if managed_stats() is not None:
