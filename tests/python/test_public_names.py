@@ -26,6 +26,7 @@ NAMES = {
         "microbatches",
         "offload",
         "pause",
+        "recomputable",
         "recompute",
         "resume",
         "stats",

@@ -50,7 +50,7 @@ bool RepeatedOperator::possible(const c10::OperatorHandle& op,
 RepeatedOperator::RepeatedOperator(const c10::OperatorHandle& op,
                                    const RepeatedKind& kind,
                                    c10::ArrayRef<c10::IValue> arguments)
-    : op_(op), kind_(kind) {
+    : RepeatedCall(kind), op_(op) {
   arguments_.reserve(arguments.size());
   for (const c10::IValue& value : arguments) {
     const Form form = form_of(value);
@@ -65,6 +65,12 @@ RepeatedOperator::RepeatedOperator(const c10::OperatorHandle& op,
   if (draws(op, kind, arguments)) {
     random_ = RandomStart::of(arguments[0].toTensor().device().index());
   }
+}
+
+std::optional<std::uint32_t> RepeatedOperator::number_of(const at::Tensor& saved) const {
+  if (saved.grad_fn() != nullptr) return static_cast<std::uint32_t>(saved.output_nr());
+  if (!kind().is(RepeatedKind::kIndex) || saved.scalar_type() != at::kLong) return std::nullopt;
+  return 1;
 }
 
 at::Tensor RepeatedOperator::repeat(at::ArrayRef<at::Tensor> tensors, std::uint32_t output) const {
