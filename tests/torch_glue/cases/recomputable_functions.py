@@ -279,6 +279,23 @@ def under_a_budget_an_expensive_function_is_recomputed():
 
 
 @case
+def a_function_runs_again_with_the_strides_of_its_arguments():
+    from spillway._repeated_function import _Call
+
+    strides = []
+
+    class Strides(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            strides.append(x.stride())
+            return x + 0
+
+    x = random(8, 4)
+    result = _Call(Strides, [x.t()]).again([x.t().contiguous()], False, 0)
+    assert strides == [(1, 4)] and same([x.t()], [result])
+
+
+@case
 def a_changed_argument_of_a_recomputable_function_is_detected():
     x, w = random(N, N).requires_grad_(), random(N, N, seed=1).requires_grad_()
     with spillway.recompute():
