@@ -33,8 +33,8 @@ def recomputable(function: Any = None, /, *, cheap: bool = False) -> Any:
         spillway.recomputable(other_library.ItsFunction)
 
     Its results, and the tensors that it computes and passes to ``ctx.save_for_backward``, are then recomputed
-    where that pays: under a budget, and with ``cheap=True`` in ``spillway.recompute()`` too. For that, forward
-    runs once more, without a graph, on the same bits.
+    where that pays: under a budget, and with ``cheap=True`` in ``spillway.recompute()`` too. For that,
+    forward runs once more, without a graph, on the same bits.
 
     You state that its forward
 
@@ -57,7 +57,9 @@ def recomputable(function: Any = None, /, *, cheap: bool = False) -> Any:
     import torch
 
     base = torch.autograd.Function
-    if not (isinstance(function, type) and issubclass(function, base) and function.forward is not base.forward):
+    if not (
+        isinstance(function, type) and issubclass(function, base) and function.forward is not base.forward
+    ):
         raise TypeError(
             f"function must be a subclass of torch.autograd.Function with a forward, not {function!r}. "
             "Decorate the class."

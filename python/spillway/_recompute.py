@@ -18,8 +18,8 @@ __all__ = ["RecomputeRegion", "prepare_recomputation", "recompute"]
 
 @functools.cache
 def prepare_recomputation() -> None:
-    """From now on, parameters count as changed in place by the step of an optimizer with ``fused=True``, as with
-    every other optimizer. Higher-order operators run on threads that record operators."""
+    """From now on, parameters count as changed in place by the step of an optimizer with ``fused=True``, as
+    with every other optimizer. Higher-order operators run on threads that record operators."""
     import torch
 
     pass_through()

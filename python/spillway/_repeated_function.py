@@ -40,7 +40,10 @@ class _Context(FunctionCtx):
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
-        self.to_save: tuple[torch.Tensor | None, ...] = ()
+        self.saved: tuple[torch.Tensor | None, ...] = ()
+
+    def save_for_backward(self, *tensors: torch.Tensor | None) -> None:
+        self.saved = tensors
 
 
 class _Given:
@@ -65,7 +68,9 @@ class _Call:
 
     def __init__(self, function: _Function, arguments: Sequence[Any]) -> None:
         self._function = function
-        self._arguments = [_Given(each) if isinstance(each, torch.Tensor) else _copy(each) for each in arguments]
+        self._arguments = [
+            _Given(each) if isinstance(each, torch.Tensor) else _copy(each) for each in arguments
+        ]
 
     def again(self, tensors: list[torch.Tensor], saved: bool, number: int) -> torch.Tensor:
         """The result of that number, or the tensor of that number in save_for_backward."""
@@ -73,9 +78,7 @@ class _Call:
         arguments = tuple(
             each.of(next(given)) if isinstance(each, _Given) else _copy(each) for each in self._arguments
         )
-        context = _Context(
-            tuple(isinstance(each, _Given) and each.requires_grad for each in self._arguments)
-        )
+        context = _Context(tuple(isinstance(each, _Given) and each.requires_grad for each in self._arguments))
         function: Any = self._function
         if _sets_up_context(function):
             results = function.forward(*arguments)
@@ -84,14 +87,14 @@ class _Call:
         else:
             results = function.forward(context, *arguments)
         if saved:
-            results = context.to_save
+            results = context.saved
         elif not isinstance(results, tuple):
             results = (results,)
         result = results[number] if number < len(results) else None
         if not isinstance(result, torch.Tensor):
             raise RuntimeError(
                 f"{function.__name__}: forward returned or saved other tensors when it ran again. "
-                "It must depend on its arguments alone; otherwise do not decorate it with spillway.recomputable."
+                "Let it depend on its arguments alone, or do not decorate it with spillway.recomputable."
             )
         return result
 
@@ -141,7 +144,7 @@ def record_calls(function: _Function, cheap: bool) -> None:
             return original(cls, *args, **kwargs)
         if kwargs:  # PyTorch's error
             return original(cls, *args, **kwargs)
-        return _run(functools.partial(original, cls, *args), cls, args, cls._spillway_cheap)
+        return _run(functools.partial(original, cls, *args), cls, args, changed._spillway_cheap)
 
     def save_for_backward(self: Any, *tensors: torch.Tensor | None) -> None:
         FunctionCtx.save_for_backward(self, *tensors)  # type: ignore[arg-type]

@@ -89,8 +89,7 @@ class Recorder final : public c10::OperatorKernel {
       return c10::ArrayRef<c10::IValue>(*stack).slice(stack->size() - count);
     };
     const auto arguments = last(op.schema().arguments().size());
-    const bool repeats =
-        is_recorded(arguments) && RepeatedOperator::possible(op, kind_, arguments);
+    const bool repeats = is_recorded(arguments) && RepeatedOperator::possible(op, kind_, arguments);
     RunningCall call(
         repeats ? std::make_shared<const RepeatedOperator>(op, kind_, arguments) : nullptr,
         arguments);

@@ -74,8 +74,8 @@ std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole, const RegionOptions& 
   return Recipe::of(*node, output, region);
 }
 
-/// The tensor that an operator computed together with this one's storage: its base, if it is a view.
-/// A custom function computes views of tensors outside of the graph.
+/// The tensor that an operator computed together with this one's storage: its base, if it is a
+/// view. A custom function computes views of tensors outside of the graph.
 const at::Tensor& whole_of(const at::Tensor& tensor) {
   const at::Tensor* const base = compat::view_base(tensor);
   return base != nullptr && base->requires_grad() ? *base : tensor;

@@ -70,7 +70,7 @@ class Cube(torch.autograd.Function):
 
 
 class Chosen(torch.autograd.Function):
-    """What it saves depends on which gradients are wanted."""
+    """What it saves depends on which gradients are needed."""
 
     @staticmethod
     def forward(ctx, x, w):
@@ -89,7 +89,7 @@ class Chosen(torch.autograd.Function):
 
 
 class Cast(torch.autograd.Function):
-    """Computes as autocast says."""
+    """Computes in autocast's type."""
 
     @staticmethod
     @torch.amp.custom_fwd(device_type="cuda")
