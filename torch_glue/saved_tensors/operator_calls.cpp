@@ -89,10 +89,13 @@ class Recorder final : public c10::OperatorKernel {
       return c10::ArrayRef<c10::IValue>(*stack).slice(stack->size() - count);
     };
     const auto arguments = last(op.schema().arguments().size());
-    const bool repeats = is_recorded(arguments) && RepeatedOperator::possible(op, kind_, arguments);
-    RunningCall call(
-        repeats ? std::make_shared<const RepeatedOperator>(op, kind_, arguments) : nullptr,
-        arguments);
+    std::vector<c10::IValue> given;
+    std::shared_ptr<const RepeatedOperator> repeated;
+    if (is_recorded(arguments) && RepeatedOperator::possible(op, kind_, arguments)) {
+      given = RepeatedOperator::arguments_of(op, kind_, arguments);
+      repeated = std::make_shared<const RepeatedOperator>(op, kind_, given);
+    }
+    RunningCall call(std::move(repeated), given);
     op.redispatchBoxed(keys & kBehindNoting, stack);
     call.made(last(op.schema().returns().size()));
   }

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace spillway {
 
@@ -26,6 +27,10 @@ struct RepeatedKind {
     kDraws = 1U << 3U,       // random numbers, unless its argument dropout_p is zero
     kBenchmarks = 1U << 4U,  // torch.backends.cudnn.benchmark may select another algorithm
     kScans = 1U << 5U,       // of a tensor with one dimension, it adds in no fixed order
+    kWorkspace = 1U << 6U,   // its last result is a workspace, which its node saves
+    // A recurrent layer of cuDNN. Its fourth result is the reserve, which its node saves. Its bits
+    // depend on the timing of cuBLAS's streams, unless cuBLAS has a workspace of one size.
+    kRecurrent = 1U << 7U,
   };
 
   unsigned traits = 0;
@@ -88,6 +93,11 @@ class RepeatedOperator final : public RepeatedCall {
       }
     }
   }
+
+  /// The arguments to repeat the call with.
+  static std::vector<c10::IValue> arguments_of(const c10::OperatorHandle& op,
+                                               const RepeatedKind& kind,
+                                               c10::ArrayRef<c10::IValue> arguments);
 
   /// Of an operator that returns a list, its element `output`.
   [[nodiscard]] at::Tensor repeat(at::ArrayRef<at::Tensor> tensors,
