@@ -216,6 +216,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
   spillway::define_microbatches(module);
   spillway::define_model_state(module);
   spillway::define_planning(module);
+  spillway::define_recomputable(module);
   spillway::define_scopes(module);
   spillway::define_tags(module);
   spillway::bind_pause(module);

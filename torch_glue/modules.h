@@ -26,6 +26,9 @@ void bind_pause(pybind11::module_& module);
 /// Python bindings of a budget's plans, for python/spillway/planning.py.
 void define_planning(pybind11::module_& module);
 
+/// Python bindings of custom autograd functions that may run again.
+void define_recomputable(pybind11::module_& module);
+
 /// Throws the Python exception for a failed Status: ValueError for an invalid argument, MemoryError
 /// without host memory, torch.OutOfMemoryError without device memory, else RuntimeError.
 void raise(const Status& status);

@@ -33,6 +33,7 @@ from spillway import statistics as statistics
 from spillway import tags as tags
 from spillway._microbatches import microbatches
 from spillway._pause import pause, resume
+from spillway._recomputable import recomputable
 from spillway._recompute import recompute
 from spillway._tag import tag
 from spillway.allocator import use_allocator
@@ -57,6 +58,7 @@ __all__ = [
     "microbatches",
     "offload",
     "pause",
+    "recomputable",
     "recompute",
     "resume",
     "stats",

@@ -100,9 +100,9 @@ def _set_up(given: dict[str, str]) -> None:
     _saved_in_graphs.start()
     has_budget = "budget" in given or "time_limit" in given
     if "recompute" in given or (has_budget and os.environ.get("SPILLWAY_RECOMPUTE") != "0"):
-        from spillway._recompute import note_fused_steps
+        from spillway._recompute import prepare_recomputation
 
-        note_fused_steps()
+        prepare_recomputation()
     if "budget" in given and "keep_model_state" not in given and given.get("allocator") != "torch":
         from spillway import _managed, _unreported_excess
 

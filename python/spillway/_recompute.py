@@ -7,19 +7,22 @@ import contextlib
 import functools
 from collections.abc import Callable
 
+from spillway._higher_order import pass_through
 from spillway._load import glue
 from spillway._optimizer_hooks import on_steps
 from spillway._region import Region
 from spillway.cpu_offload import end_steps_with_optimizers
 
-__all__ = ["RecomputeRegion", "note_fused_steps", "recompute"]
+__all__ = ["RecomputeRegion", "prepare_recomputation", "recompute"]
 
 
 @functools.cache
-def note_fused_steps() -> None:
-    """From now on what an optimizer with ``fused=True`` steps counts as changed in place, as it does with
-    every other one: a weight that an operator needs again must not pass for the one that it was."""
+def prepare_recomputation() -> None:
+    """From now on, parameters count as changed in place by the step of an optimizer with ``fused=True``, as
+    with every other optimizer. Higher-order operators run on threads that record operators."""
     import torch
+
+    pass_through()
 
     def stepped(optimizer: torch.optim.Optimizer) -> None:
         for group in optimizer.param_groups:
@@ -36,7 +39,7 @@ class RecomputeRegion(Region):
 
     def _entry(self) -> Callable[[], int]:
         end_steps_with_optimizers()
-        note_fused_steps()
+        prepare_recomputation()
         return glue().enter_recomputing_region
 
 

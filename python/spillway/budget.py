@@ -13,7 +13,7 @@ from spillway._arguments import flag, text_or_none
 from spillway._load import glue
 from spillway._managed_budgets import SMALLEST, manage, optimizers_of
 from spillway._plan_file import PlanFile
-from spillway._recompute import note_fused_steps
+from spillway._recompute import prepare_recomputation
 from spillway._region import Region
 from spillway._scope import open_calls
 from spillway.budget_error import raise_if_missed, say_lower_bound
@@ -78,7 +78,7 @@ class BudgetRegion(Region):
         end_steps_with_optimizers()
         glue().take_end_of_memory()  # of a backward pass before
         if self.recompute:
-            note_fused_steps()
+            prepare_recomputation()
         return functools.partial(
             glue().enter_region,
             1.0,

@@ -44,3 +44,44 @@ def test_the_predicted_time_of_a_step_hardly_grows() -> None:
     plain, recomputed = step("llama-with-head", "plain"), step("llama-with-head", "recompute")
 
     assert plain["ms"] < recomputed["ms"] <= 1.02 * plain["ms"]
+
+
+# A layer of cuDNN's in a model, once with everything recomputed that can be.
+RECURRENT = """
+import json, spillway, torch
+from torch import nn
+layer = nn.LSTM(1024, 1024, {layers}, dropout={dropout}, device="cuda", dtype=torch.half)
+x = torch.randn(128, 64, 1024, device="cuda", dtype=torch.half, requires_grad=True)
+with spillway.offload(budget="64GiB"):
+    loss = layer(x)[0].square().mean()
+loss.backward()
+print(json.dumps(spillway.stats()["tags"]["budget"]["last"]))
+"""
+OUTPUT = 128 * 64 * 1024 * 2
+
+
+def recurrent(layers: int = 2, dropout: float = 0, **environment: str) -> tuple[int, int]:
+    """Bytes that were left to be recomputed, and those that were."""
+    program = RECURRENT.format(layers=layers, dropout=dropout)
+    result = spillway("dry-run", "h200", "--", sys.executable, "-c", program, **environment)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout.splitlines()[0])
+    return found["left_to_recompute_bytes"], found["recomputed_bytes"]
+
+
+def test_cudnns_output_and_reserve_are_recomputed_where_cublas_has_one_workspace() -> None:
+    released, recomputed = recurrent(CUBLAS_WORKSPACE_CONFIG=":4096:8")
+
+    assert released == recomputed >= OUTPUT + (2 * 5 + 1) * OUTPUT
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {},
+        {"CUBLAS_WORKSPACE_CONFIG": ":4096:2:16:8"},
+        {"dropout": 0.5, "CUBLAS_WORKSPACE_CONFIG": ":16:8"},
+    ],
+)
+def test_otherwise_cudnns_recurrent_layers_are_kept(variant: dict[str, Any]) -> None:
+    assert recurrent(**variant) == (0, 0)

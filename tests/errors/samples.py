@@ -99,6 +99,9 @@ spillway.offload(3, budget="1GiB")
 # Something that cannot be checkpointed
 spillway.checkpoint(3, x)
 
+# Something that is no function of autograd
+spillway.recomputable(torch.nn.Linear)
+
 # A generator in a region
 @spillway.CPUOffload(1)
 def batches():

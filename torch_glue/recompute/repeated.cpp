@@ -23,6 +23,7 @@ constexpr Kind kKinds[] = {
     {"_scaled_dot_product_cudnn_attention", Kind::kExpensive | Kind::kDraws},
     {"_flash_attention_forward", Kind::kExpensive | Kind::kDraws},
     {"_efficient_attention_forward", Kind::kExpensive | Kind::kDraws},
+    {"_cudnn_rnn", Kind::kExpensive | Kind::kRecurrent},
 
     // Pooling and interpolation
     {"avg_pool2d"},
@@ -130,6 +131,10 @@ constexpr Kind kKinds[] = {
     {"hardshrink"},
     {"threshold"},
     {"_prelu_kernel"},
+
+    // Cells of recurrent layers
+    {"_thnn_fused_lstm_cell", Kind::kWorkspace},
+    {"_thnn_fused_gru_cell", Kind::kWorkspace},
 
     // Views
     {"alias", Kind::kView},

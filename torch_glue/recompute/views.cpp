@@ -26,9 +26,9 @@ void in_its_shape(const torch::autograd::Node& node, std::uint32_t version, Reci
 template <typename Node>
 void add_view(Rules& rules) {
   rules.add<Node>([](const Node& node, Recipe& recipe) {
-    const auto& viewed = node.next_edge(0).function;
-    if (viewed == nullptr) return recipe.reject();
-    in_its_shape(node, version_of_result(*viewed), recipe);
+    const auto& viewed = node.next_edge(0);
+    if (viewed.function == nullptr) return recipe.reject();
+    in_its_shape(node, version_of_result(*viewed.function, viewed.input_nr), recipe);
   });
 }
 

@@ -210,16 +210,18 @@ std::optional<OperandVersions> versions_of_operands(const torch::autograd::Node&
   return versions != nullptr ? std::optional(*versions) : std::nullopt;
 }
 
-std::uint32_t version_of_result(const torch::autograd::Node& node) {
+std::uint32_t version_of_result(const torch::autograd::Node& node, std::uint32_t output) {
   const torch::autograd::Node* made = &node;
   while (is_view(*made) && made->next_edge(0).function != nullptr) {
+    output = made->next_edge(0).input_nr;
     made = made->next_edge(0).function.get();
   }
   if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(made)) {
     return version_of(leaf->variable);
   }
-  const auto versions = versions_of_operands(*made);
-  return versions ? versions->result : 0;
+  if (const auto versions = versions_of_operands(*made)) return versions->result;
+  const auto call = call_of(*made);
+  return call != nullptr ? call->version_of_result(output) : 0;
 }
 
 void note_operands(torch::Library& noting) {

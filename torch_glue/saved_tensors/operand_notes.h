@@ -25,10 +25,11 @@ struct OperandVersions {
 /// a bias: of the two matrices.
 std::optional<OperandVersions> versions_of_operands(const torch::autograd::Node& node);
 
-/// The version of a node's result when it was computed. That of the last in-place operator for
-/// nodes that are noted here, zero for all others. A tensor in another shape has the version of its
-/// base; other views are not followed.
-std::uint32_t version_of_result(const torch::autograd::Node& node);
+/// The version of a node's result `output` when it was computed. That of the last in-place operator
+/// for nodes that are noted here, that of the end of a custom function that is recorded
+/// (operator_calls.h), zero for all others. A tensor in another shape has the version of its base;
+/// other views are not followed.
+std::uint32_t version_of_result(const torch::autograd::Node& node, std::uint32_t output);
 
 /// Adds the kernels that write these notes to the library (note_operators).
 void note_operands(torch::Library& noting);

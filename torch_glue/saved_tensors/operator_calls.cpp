@@ -77,7 +77,46 @@ bool is_plain(const at::Tensor& tensor) {
          !tensor.is_nested() && tensor.unsafeGetTensorImpl()->version_counter().enabled();
 }
 
-/// Whether a node will be made, for tensors that can be obtained again.
+/// The kernel in front of an operator.
+class Recorder final : public c10::OperatorKernel {
+ public:
+  explicit Recorder(const RepeatedKind& kind) : kind_(kind) {}
+
+  void operator()(const c10::OperatorHandle& op,
+                  c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) {
+    const auto last = [stack](std::size_t count) {
+      return c10::ArrayRef<c10::IValue>(*stack).slice(stack->size() - count);
+    };
+    const auto arguments = last(op.schema().arguments().size());
+    std::vector<c10::IValue> given;
+    std::shared_ptr<const RepeatedOperator> repeated;
+    if (is_recorded(arguments) && RepeatedOperator::possible(op, kind_, arguments)) {
+      given = RepeatedOperator::arguments_of(op, kind_, arguments);
+      repeated = std::make_shared<const RepeatedOperator>(op, kind_, given);
+    }
+    RunningCall call(std::move(repeated), given);
+    op.redispatchBoxed(keys & kBehindNoting, stack);
+    call.made(last(op.schema().returns().size()));
+  }
+
+ private:
+  const RepeatedKind& kind_;
+};
+
+}  // namespace
+
+PassedTensor::PassedTensor(const at::Tensor& given)
+    : storage(given.storage().getWeakStorageImpl()), layout(given), version(given), defined_(true) {
+  if (given.grad_fn() != nullptr) {
+    node = compat::WeakNodePtr(given.grad_fn());
+    output = static_cast<std::uint32_t>(given.output_nr());
+  } else if (!given.requires_grad() &&
+             (given.storage().nbytes() <= kSmall || is_of_parameter(given))) {
+    tensor = c10::weak_intrusive_ptr<c10::TensorImpl>(given.getIntrusivePtr());
+  }
+}
+
 bool is_recorded(c10::ArrayRef<c10::IValue> arguments) {
   if (!at::GradMode::is_enabled() ||
       c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutogradCUDA)) {
@@ -93,69 +132,47 @@ bool is_recorded(c10::ArrayRef<c10::IValue> arguments) {
   return graph && plain;
 }
 
-/// The kernel in front of an operator.
-class Recorder final : public c10::OperatorKernel {
- public:
-  explicit Recorder(const RepeatedKind& kind) : kind_(kind) {}
+RunningCall::RunningCall(std::shared_ptr<const RepeatedCall> repeated,
+                         c10::ArrayRef<c10::IValue> arguments)
+    : call_(repeated != nullptr ? std::make_shared<OperatorCall>() : nullptr),
+      outer_(std::exchange(running, call_)) {
+  if (call_ == nullptr) return;
+  call_->repeated = std::move(repeated);
+  RepeatedOperator::for_each_tensor(arguments, [&](const at::Tensor& each) {
+    call_->operands.push_back(each.defined() ? PassedTensor(each) : PassedTensor());
+    if (!each.defined() || !each.requires_grad() || !each.is_leaf()) return;
+    accumulating_.push_back(torch::autograd::impl::gradient_edge(each));
+    call_->operands.back().node = compat::WeakNodePtr(accumulating_.back().function);
+  });
+}
 
-  void operator()(const c10::OperatorHandle& op,
-                  c10::DispatchKeySet keys,
-                  torch::jit::Stack* stack) {
-    std::vector<torch::autograd::Edge> accumulating;
-    const Call call = made(op, *stack, accumulating);
-    const auto before = std::exchange(running, call);
-    try {
-      op.redispatchBoxed(keys & kBehindNoting, stack);
-    } catch (...) {
-      running = before;
-      throw;
-    }
-    running = before;
-    if (call == nullptr) return;
-    const auto results =
-        c10::ArrayRef<c10::IValue>(*stack).slice(stack->size() - op.schema().returns().size());
-    RepeatedOperator::for_each_tensor(results, [&](const at::Tensor& each) {
-      if (!each.defined() || each.grad_fn() == nullptr) return;
-      calls_of_thread().with([&](Calls& calls) { calls.add(each.grad_fn(), call); });
-    });
-  }
+RunningCall::~RunningCall() {
+  running = outer_;
+}
 
- private:
-  /// Null if the call cannot be repeated. Adds the edges of its leaves, whose nodes nothing else
-  /// may reference before the operator's node does.
-  [[nodiscard]] Call made(const c10::OperatorHandle& op,
-                          const torch::jit::Stack& stack,
-                          std::vector<torch::autograd::Edge>& accumulating) const {
-    const std::size_t count = op.schema().arguments().size();
-    const auto arguments = c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - count);
-    if (!is_recorded(arguments) || !RepeatedOperator::possible(op, kind_, arguments)) {
-      return nullptr;
-    }
-    auto call = std::make_shared<OperatorCall>();
-    call->repeated = std::make_shared<const RepeatedOperator>(op, kind_, arguments);
-    RepeatedOperator::for_each_tensor(arguments, [&](const at::Tensor& each) {
-      call->operands.push_back(each.defined() ? PassedTensor(each) : PassedTensor());
-      if (!each.defined() || !each.requires_grad() || !each.is_leaf()) return;
-      accumulating.push_back(torch::autograd::impl::gradient_edge(each));
-      call->operands.back().node = compat::WeakNodePtr(accumulating.back().function);
-    });
-    return call;
-  }
+void RunningCall::made(c10::ArrayRef<c10::IValue> results) {
+  if (call_ == nullptr) return;
+  RepeatedOperator::for_each_tensor(results, [&](const at::Tensor& each) {
+    if (!each.defined() || each.grad_fn() == nullptr) return;
+    calls_of_thread().with([&](Calls& calls) { calls.add(each.grad_fn(), call_); });
+  });
+}
 
-  const RepeatedKind& kind_;
-};
+void RunningCall::made_with_versions(c10::ArrayRef<c10::IValue> results) {
+  if (call_ == nullptr || call_->operands_changed()) return;
+  RepeatedOperator::for_each_tensor(results, [&](const at::Tensor& each) {
+    if (!each.defined() || each.grad_fn() == nullptr) return;
+    const auto output = static_cast<std::size_t>(each.output_nr());
+    if (call_->versions.size() <= output) call_->versions.resize(output + 1);
+    call_->versions[output] = SavedVersion(each).number();
+  });
+  made(results);
+}
 
-}  // namespace
-
-PassedTensor::PassedTensor(const at::Tensor& given)
-    : storage(given.storage().getWeakStorageImpl()), layout(given), version(given), defined_(true) {
-  if (given.grad_fn() != nullptr) {
-    node = compat::WeakNodePtr(given.grad_fn());
-    output = static_cast<std::uint32_t>(given.output_nr());
-  } else if (!given.requires_grad() &&
-             (given.storage().nbytes() <= kSmall || is_of_parameter(given))) {
-    tensor = c10::weak_intrusive_ptr<c10::TensorImpl>(given.getIntrusivePtr());
-  }
+bool OperatorCall::operands_changed() const {
+  return std::any_of(operands.begin(), operands.end(), [](const PassedTensor& each) {
+    return each.defined() && each.version.changed();
+  });
 }
 
 bool OperatorCall::has(const c10::StorageImpl& storage) const {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 namespace spillway {
 
@@ -40,10 +41,42 @@ struct PassedTensor {
 
 /// A call of an operator that can be repeated.
 struct OperatorCall {
-  std::shared_ptr<const RepeatedOperator> repeated;
+  std::shared_ptr<const RepeatedCall> repeated;
   c10::SmallVector<PassedTensor, 3> operands;
+  c10::SmallVector<std::uint32_t, 0> versions;  // of results when the call ended; others are zero
 
   [[nodiscard]] bool has(const c10::StorageImpl& storage) const;
+  /// Whether an operand has been changed in place since.
+  [[nodiscard]] bool operands_changed() const;
+
+  [[nodiscard]] std::uint32_t version_of_result(std::uint32_t output) const {
+    return output < versions.size() ? versions[output] : 0;
+  }
+};
+
+/// Whether a node will be made for a call with these arguments, and its tensors can be obtained
+/// again.
+bool is_recorded(c10::ArrayRef<c10::IValue> arguments);
+
+/// During its lifetime, this thread runs a call.
+class RunningCall {
+ public:
+  /// `repeated`: null if the call cannot be repeated.
+  RunningCall(std::shared_ptr<const RepeatedCall> repeated, c10::ArrayRef<c10::IValue> arguments);
+  ~RunningCall();
+  RunningCall(const RunningCall&) = delete;
+  RunningCall& operator=(const RunningCall&) = delete;
+
+  /// The call has ended: call_of() finds it by its results' nodes from now on.
+  void made(c10::ArrayRef<c10::IValue> results);
+  /// As made(), for results that the call may have changed in place, or whose operands it may have.
+  void made_with_versions(c10::ArrayRef<c10::IValue> results);
+
+ private:
+  std::shared_ptr<OperatorCall> call_;
+  const std::shared_ptr<const OperatorCall> outer_;
+  // Of its leaves, whose nodes nothing else may reference before the call's node does.
+  std::vector<torch::autograd::Edge> accumulating_;
 };
 
 /// The call that made the node, if it was one of the latest on this thread; null for other nodes.

@@ -169,7 +169,7 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
     possible_ = take(std::move(handle));
     return;
   }
-  if (version != version_of_result(*edge.function)) return;
+  if (version != version_of_result(*edge.function, edge.input_nr)) return;
   auto recipe = of(*edge.function, edge.input_nr, *region_, depth_ + 1, expensive_);
   if (recipe == nullptr) return;
   possible_ = true;

@@ -11,6 +11,7 @@
 #include "torch_glue/saved_storage/region_options.h"
 #include "torch_glue/saved_storage/storage_table.h"
 #include "torch_glue/saved_tensors/again.h"
+#include "torch_glue/saved_tensors/held_results.h"
 #include "torch_glue/saved_tensors/operand_notes.h"
 #include "torch_glue/saved_tensors/operator_calls.h"
 #include "torch_glue/saved_tensors/rules.h"
@@ -18,11 +19,8 @@
 #include <ATen/Functions.h>
 #include <c10/cuda/CUDAGuard.h>
 
-#include <map>
 #include <mutex>
-#include <tuple>
 #include <utility>
-#include <vector>
 
 namespace spillway {
 namespace {
@@ -49,50 +47,41 @@ class TimedRecompute {
   driver::SpanLog::Begun begun_;
 };
 
-/// Whether the operator that this thread runs has computed the tensor.
-const OperatorCall* computed_now(const at::Tensor& whole) {
+/// Of a result that its own node saves, while the call runs.
+std::unique_ptr<Recipe> recipe_of_own_result(const at::Tensor& whole, const RegionOptions& region) {
   const OperatorCall* const call = current_call().get();
-  return call != nullptr && !call->has(*whole.storage().unsafeGetStorageImpl()) ? call : nullptr;
-}
-
-/// Of the index that an operator saves beside its result.
-std::unique_ptr<Recipe> recipe_of_index(const at::Tensor& whole, const RegionOptions& region) {
-  const OperatorCall* const call = computed_now(whole);
-  if (call == nullptr || !call->repeated->kind().is(RepeatedKind::kIndex) ||
-      whole.scalar_type() != at::kLong) {
-    return nullptr;
-  }
-  return Recipe::of_call(*call, 1, region);
-}
-
-/// Of a result that its own node saves, while the operator runs.
-std::unique_ptr<Recipe> recipe_of_own_result(const at::Tensor& whole,
-                                             const torch::autograd::Node& node,
-                                             const RegionOptions& region) {
-  const auto output = static_cast<std::uint32_t>(whole.output_nr());
-  if (Rules::instance().find(node, output, true) != nullptr || call_of(node) != nullptr) {
-    return nullptr;
-  }
-  const OperatorCall* const call = computed_now(whole);
-  return call != nullptr ? Recipe::of_call(*call, output, region) : nullptr;
+  if (call == nullptr || call->has(*whole.storage().unsafeGetStorageImpl())) return nullptr;
+  const auto number = call->repeated->number_of(whole);
+  // The call may have written to an argument that it saves.
+  if (!number || call->operands_changed()) return nullptr;
+  return Recipe::of_call(*call, *number, region);
 }
 
 /// The recipe of the tensor's storage; null if it cannot be recomputed.
 std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole, const RegionOptions& region) {
   const auto& node = whole.grad_fn();
   if (node == nullptr) {
-    auto recipe = recipe_of_index(whole, region);
+    auto recipe = recipe_of_own_result(whole, region);
     return recipe != nullptr ? std::move(recipe) : recipe_of_mask(whole);
   }
   const auto output = static_cast<std::uint32_t>(whole.output_nr());
-  if (auto recipe = recipe_of_own_result(whole, *node, region)) return recipe;
+  if (Rules::instance().find(*node, output, true) == nullptr && call_of(*node) == nullptr) {
+    if (auto recipe = recipe_of_own_result(whole, region)) return recipe;
+  }
   // A recipe does not include in-place changes outside the graph. A node that saves its own result
   // does so right after computing it.
-  if (whole._version() != version_of_result(*node) &&
+  if (whole._version() != version_of_result(*node, output) &&
       Rules::instance().saved_result(*node, output) == nullptr) {
     return nullptr;
   }
   return Recipe::of(*node, output, region);
+}
+
+/// The tensor that an operator computed together with this one's storage: its base, if it is a
+/// view. A custom function computes views of tensors outside of the graph.
+const at::Tensor& whole_of(const at::Tensor& tensor) {
+  const at::Tensor* const base = compat::view_base(tensor);
+  return base != nullptr && base->requires_grad() ? *base : tensor;
 }
 
 /// Whether steps on the tensor's device may keep everything (BudgetChooser::keep_unplanned).
@@ -101,59 +90,6 @@ bool has_job_budget(const at::Tensor& tensor) {
       Runtime::instance().devices().if_made(DeviceId{tensor.device().index()});
   return device != nullptr && !device->job_budget().zero();
 }
-
-/// The storages whose results are on the device for later uses, in steps with a budget.
-class HeldResults {
- public:
-  /// Never destroyed.
-  static HeldResults& instance() {
-    static auto* const all = new HeldResults;
-    return *all;
-  }
-
-  void add(const Site& site, const std::shared_ptr<RecomputedStorage>& storage) {
-    const LightLock lock(mutex_);
-    held_[key(site)] = storage;
-  }
-
-  void remove(const Site& site) {
-    const LightLock lock(mutex_);
-    held_.erase(key(site));
-  }
-
-  /// DeviceRuntime::Reclaimer: the first saved one first, because backward passes usually use it
-  /// last.
-  static Bytes reclaim_on(DeviceRuntime& device, Bytes wanted) {
-    Bytes freed;
-    for (const auto& storage : instance().on(device.device().id)) {
-      if (freed >= wanted) break;
-      freed += storage->reclaim();
-    }
-    return freed;
-  }
-
- private:
-  using Key = std::tuple<DeviceId, TagId, std::uint64_t, std::size_t>;
-
-  HeldResults() {
-    DeviceRuntime::set_reclaimer(DeviceRuntime::Reclaims::kRecomputed, &HeldResults::reclaim_on);
-  }
-
-  static Key key(const Site& site) { return {site.device, site.tag, site.step, site.index}; }
-
-  std::vector<std::shared_ptr<RecomputedStorage>> on(DeviceId device) {
-    std::vector<std::shared_ptr<RecomputedStorage>> found;
-    const LightLock lock(mutex_);
-    for (const auto& [key, known] : held_) {
-      if (std::get<DeviceId>(key) != device) continue;
-      if (auto storage = known.lock()) found.push_back(std::move(storage));
-    }
-    return found;
-  }
-
-  LightMutex mutex_;
-  std::map<Key, std::weak_ptr<RecomputedStorage>> held_ SPILLWAY_GUARDED_BY(mutex_);
-};
 
 }  // namespace
 
@@ -169,8 +105,7 @@ std::shared_ptr<RecomputedStorage> RecomputedStorage::of(const at::Tensor& tenso
     chain = known->chain();
     return known;
   }
-  const at::Tensor* const base = compat::view_base(tensor);
-  const at::Tensor& whole = base != nullptr ? *base : tensor;
+  const at::Tensor& whole = whole_of(tensor);
   if (!is_whole(whole)) return nullptr;
   auto recipe = recipe_of(whole, region);
   if (recipe == nullptr) return nullptr;
@@ -229,20 +164,28 @@ SharedStorage::OnDevice RecomputedStorage::fetch(std::uint64_t& round, const Byt
 c10::Storage RecomputedStorage::get_storage(std::uint64_t& round) {
   if (auto alive = original()) return c10::Storage(std::move(alive));
   const auto stream = c10::cuda::getCurrentCUDAStream(device_.index());
+  {
+    const LightLock lock(mutex_);
+    if (held_ && stream_ == stream) return take_held(round);
+  }
+  // Without the lock: a custom function needs Python's lock, and a thread that waits for this one
+  // may hold that.
+  c10::Storage made = remake();
+  Runtime::instance().step().recomputed(site_.tag, size_);
   const LightLock lock(mutex_);
-  if (!held_ || stream_ != stream) {
-    // A result computed on another stream is kept for later uses there.
-    const bool elsewhere = static_cast<bool>(held_);
-    c10::Storage made = remake();
-    Runtime::instance().step().recomputed(site_.tag, size_);
-    if (elsewhere) return made;
+  if (!held_) {
     hold(std::move(made));
     stream_ = stream;
     if (site_.watched) HeldResults::instance().add(site_, shared_from_this());
   }
-  c10::Storage made = held_;
+  // A result computed on another stream is kept for later uses there.
+  return stream_ == stream ? take_held(round) : made;
+}
+
+c10::Storage RecomputedStorage::take_held(std::uint64_t& round) {
+  c10::Storage held = held_;
   has_seen(round);
-  return made;
+  return held;
 }
 
 Bytes RecomputedStorage::reclaim() {

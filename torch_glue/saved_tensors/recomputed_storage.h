@@ -19,8 +19,8 @@ namespace spillway {
 /// A storage that is not kept for the backward pass. The operator that produced it runs again when
 /// a handle of it is unpacked, once for all handles that exist then.
 ///
-/// Threads: safe. Its lock is held while operators run. A storage needed by another one is locked
-/// within that one's lock, never the reverse.
+/// Threads: safe. Its lock is not held while operators run. Threads that use it at the same moment
+/// may each recompute it.
 class RecomputedStorage final : public SharedStorage,
                                 public std::enable_shared_from_this<RecomputedStorage> {
  public:
@@ -56,6 +56,7 @@ class RecomputedStorage final : public SharedStorage,
 
  private:
   c10::Storage get_storage(std::uint64_t& round);
+  c10::Storage take_held(std::uint64_t& round) SPILLWAY_REQUIRES(mutex_);
   [[nodiscard]] DeviceRuntime& runtime() const;
   c10::Storage remake();
   [[nodiscard]] at::Tensor run_again() const;

@@ -152,8 +152,13 @@ void ReluMask::keep_whole(const Decision* decided) {
 }
 
 at::Tensor ReluMask::get() {
-  const Lock lock(mutex_);
-  return handle_ != nullptr ? handle_->unpack() : result_;
+  std::shared_ptr<PackHook> handle;
+  {
+    const Lock lock(mutex_);
+    if (handle_ == nullptr) return result_;
+    handle = handle_;
+  }
+  return handle->unpack();  // without the lock: it may be recomputed
 }
 
 std::shared_ptr<PackHook> ReluMask::share() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/saved_tensors/repeated_operator.h"
 
+#include "allocator/base/env.h"
 #include "torch_glue/base/streams.h"
 
 #include <ATen/Context.h>
@@ -34,6 +35,22 @@ bool draws(const c10::OperatorHandle& op,
   return share == nullptr || !share->isDouble() || share->toDouble() > 0;
 }
 
+/// NVIDIA's condition for recurrent layers with the same bits each time: a single size in cuBLAS's
+/// setting, as in ":4096:8".
+bool cublas_has_one_workspace() {
+  static const bool has = [] {
+    const auto setting = env::foreign("CUBLAS_WORKSPACE_CONFIG");
+    return setting && std::count(setting->begin(), setting->end(), ':') == 2;
+  }();
+  return has;
+}
+
+/// Whether the layer drops out elements by a state of cuDNN's, which the call changes.
+bool drops_out(const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
+  return argument(op, arguments, "dropout")->toDouble() > 0 &&
+         argument(op, arguments, "train")->toBool();
+}
+
 }  // namespace
 
 bool RepeatedOperator::possible(const c10::OperatorHandle& op,
@@ -43,6 +60,10 @@ bool RepeatedOperator::possible(const c10::OperatorHandle& op,
     const c10::IValue* const own = argument(op, arguments, "benchmark");
     if (own != nullptr ? own->toBool() : at::globalContext().benchmarkCuDNN()) return false;
   }
+  if (kind.is(RepeatedKind::kRecurrent) &&
+      (!cublas_has_one_workspace() || drops_out(op, arguments))) {
+    return false;
+  }
   if (kind.is(RepeatedKind::kScans) && arguments[0].toTensor().dim() < 2) return false;
   return !draws(op, kind, arguments) || !capturing();
 }
@@ -50,7 +71,7 @@ bool RepeatedOperator::possible(const c10::OperatorHandle& op,
 RepeatedOperator::RepeatedOperator(const c10::OperatorHandle& op,
                                    const RepeatedKind& kind,
                                    c10::ArrayRef<c10::IValue> arguments)
-    : op_(op), kind_(kind) {
+    : RepeatedCall(kind), op_(op) {
   arguments_.reserve(arguments.size());
   for (const c10::IValue& value : arguments) {
     const Form form = form_of(value);
@@ -65,6 +86,26 @@ RepeatedOperator::RepeatedOperator(const c10::OperatorHandle& op,
   if (draws(op, kind, arguments)) {
     random_ = RandomStart::of(arguments[0].toTensor().device().index());
   }
+}
+
+std::optional<std::uint32_t> RepeatedOperator::number_of(const at::Tensor& saved) const {
+  if (saved.grad_fn() != nullptr) return static_cast<std::uint32_t>(saved.output_nr());
+  const at::ScalarType type = saved.scalar_type();
+  if (kind().is(RepeatedKind::kIndex) && type == at::kLong) return 1;
+  if (kind().is(RepeatedKind::kRecurrent) && type == at::kByte) return 3;
+  if (!kind().is(RepeatedKind::kWorkspace)) return std::nullopt;
+  return static_cast<std::uint32_t>(op_.schema().returns().size() - 1);
+}
+
+std::vector<c10::IValue> RepeatedOperator::arguments_of(const c10::OperatorHandle& op,
+                                                        const RepeatedKind& kind,
+                                                        c10::ArrayRef<c10::IValue> arguments) {
+  std::vector<c10::IValue> given = arguments.vec();
+  if (!kind.is(RepeatedKind::kRecurrent)) return given;
+  // A tensor over the memory of the weights, which no node saves. Without it, cuDNN copies them.
+  const auto weight_buf = op.schema().argumentIndexWithName("weight_buf");
+  given[static_cast<std::size_t>(*weight_buf)] = c10::IValue();
+  return given;
 }
 
 at::Tensor RepeatedOperator::repeat(at::ArrayRef<at::Tensor> tensors, std::uint32_t output) const {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 namespace spillway {
 
@@ -26,6 +27,10 @@ struct RepeatedKind {
     kDraws = 1U << 3U,       // random numbers, unless its argument dropout_p is zero
     kBenchmarks = 1U << 4U,  // torch.backends.cudnn.benchmark may select another algorithm
     kScans = 1U << 5U,       // of a tensor with one dimension, it adds in no fixed order
+    kWorkspace = 1U << 6U,   // its last result is a workspace, which its node saves
+    // A recurrent layer of cuDNN. Its fourth result is the reserve, which its node saves. Its bits
+    // depend on the timing of cuBLAS's streams, unless cuBLAS has a workspace of one size.
+    kRecurrent = 1U << 7U,
   };
 
   unsigned traits = 0;
@@ -36,8 +41,32 @@ struct RepeatedKind {
 /// The table, in recompute/repeated.cpp.
 c10::ArrayRef<RepeatedKind> repeated_kinds();
 
-/// A call of an operator, without its tensors.
-class RepeatedOperator {
+/// A call that can be repeated, without its tensors.
+class RepeatedCall {
+ public:
+  explicit RepeatedCall(const RepeatedKind& kind) : kind_(kind) {}
+
+  virtual ~RepeatedCall() = default;
+  RepeatedCall(const RepeatedCall&) = delete;
+  RepeatedCall& operator=(const RepeatedCall&) = delete;
+
+  [[nodiscard]] const RepeatedKind& kind() const { return kind_; }
+
+  /// The result `output` of the same call with these tensors. Results are numbered as the outputs
+  /// of the call's node; numbers beyond are of tensors that only the node saves.
+  [[nodiscard]] virtual at::Tensor repeat(at::ArrayRef<at::Tensor> tensors,
+                                          std::uint32_t output) const = 0;
+
+  /// The number of a tensor that the node saves while the call runs, and that is none of the call's
+  /// arguments; none if it is no result.
+  [[nodiscard]] virtual std::optional<std::uint32_t> number_of(const at::Tensor& saved) const = 0;
+
+ private:
+  const RepeatedKind& kind_;
+};
+
+/// A call of an operator.
+class RepeatedOperator final : public RepeatedCall {
  public:
   /// Whether the call, of which these are the arguments, can be repeated now.
   static bool possible(const c10::OperatorHandle& op,
@@ -47,8 +76,6 @@ class RepeatedOperator {
   RepeatedOperator(const c10::OperatorHandle& op,
                    const RepeatedKind& kind,
                    c10::ArrayRef<c10::IValue> arguments);
-
-  [[nodiscard]] const RepeatedKind& kind() const { return kind_; }
 
   /// Calls `function` with each tensor among the arguments, undefined ones too, in the order in
   /// which repeat() takes them.
@@ -67,12 +94,19 @@ class RepeatedOperator {
     }
   }
 
-  /// The result `output`, or the element `output` of a list.
-  [[nodiscard]] at::Tensor repeat(at::ArrayRef<at::Tensor> tensors, std::uint32_t output) const;
+  /// The arguments to repeat the call with.
+  static std::vector<c10::IValue> arguments_of(const c10::OperatorHandle& op,
+                                               const RepeatedKind& kind,
+                                               c10::ArrayRef<c10::IValue> arguments);
+
+  /// Of an operator that returns a list, its element `output`.
+  [[nodiscard]] at::Tensor repeat(at::ArrayRef<at::Tensor> tensors,
+                                  std::uint32_t output) const override;
+
+  [[nodiscard]] std::optional<std::uint32_t> number_of(const at::Tensor& saved) const override;
 
  private:
   const c10::OperatorHandle op_;
-  const RepeatedKind& kind_;
   torch::jit::Stack arguments_;  // an integer replaces a tensor; a list keeps its length
   c10::SmallVector<char, 8> forms_;
   std::optional<RandomStart> random_;

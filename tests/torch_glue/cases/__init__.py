@@ -46,6 +46,7 @@ MODULES = (
     "prefetch",
     "ranges",
     "ratios",
+    "recomputable_functions",
     "recompute_edits",
     "recompute_in_place",
     "recompute_masks",

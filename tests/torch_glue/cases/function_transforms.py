@@ -41,6 +41,21 @@ def pulled(f, x):
     return result, back(torch.ones_like(result))
 
 
+@spillway.recomputable(cheap=True)
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x.square()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad * ctx.saved_tensors[0]
+
+
 #: What is made of a module: tensors.
 TRANSFORMS = {
     "vmap": lambda net: func.vmap(net)(rows()),
@@ -53,6 +68,7 @@ TRANSFORMS = {
     "jacfwd": lambda net: func.jacfwd(net)(rows()[0]),
     "hessian": lambda net: func.hessian(lambda x: net(x).square().sum())(rows()[0]),
     "gradients of each row": lambda net: func.vmap(func.grad(lambda x: net(x).square().sum()))(rows()),
+    "a function of autograd": lambda net: func.grad(lambda x: Square.apply(net(x)).sum())(rows()),
     "functional_call": lambda net: of_parameters(net, func.grad),
     "functional_call of each row": lambda net: of_parameters(
         net, lambda loss: func.vmap(func.grad(loss), in_dims=(None, 0))

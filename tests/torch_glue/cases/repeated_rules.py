@@ -46,6 +46,25 @@ def filters(w, *shape):
     return w.flatten()[: torch.Size(shape).numel()].view(shape)
 
 
+def recurrent(operator, gates, states):
+    """A layer of width 16, or its cell."""
+
+    def call(x, w):
+        inputs = x.view(3, 256, 16) if "cell" not in operator.__name__ else x.view(768, 16)
+        zeros = torch.zeros(1, 256, 16, device="cuda")
+        hidden = [zeros if inputs.dim() == 3 else inputs] * states
+        flat, sizes = w.flatten(), [(16 * gates, 16)] * 2 + [(16 * gates,)] * 2
+        weights = [flat[n * 1024 :][: torch.Size(size).numel()].view(size) for n, size in enumerate(sizes)]
+        given = hidden if states > 1 else hidden[0]
+        if inputs.dim() == 2:
+            result = operator(inputs, given, *weights)
+        else:
+            result = operator(inputs, given, weights, True, 1, 0.0, True, False, False)
+        return result[0] if isinstance(result, tuple) else result
+
+    return call
+
+
 # x has 12288 elements, w 4096. Nothing but casts and the last result can be recomputed.
 EXPENSIVE = {
     "conv1d": lambda x, w: F.conv1d(x.view(4, 6, 512), filters(w, 8, 6, 3), w[0, :8], padding=1),
@@ -68,6 +87,10 @@ EXPENSIVE = {
     "efficient": attention(SDPBackend.EFFICIENT_ATTENTION),
     "efficient_with_dropout": attention(SDPBackend.EFFICIENT_ATTENTION, 0.3, causal=True),
     "math": attention(SDPBackend.MATH, 0.3),
+    # On the emulated GPU these are composed of cells. cuDNN's are recomputed with a workspace of one size.
+    "lstm": recurrent(torch.lstm, 4, 2),
+    "gru": recurrent(torch.gru, 3, 1),
+    "rnn": recurrent(torch.rnn_tanh, 1, 1),
 }
 
 CHEAP = {
@@ -120,6 +143,8 @@ CHEAP = {
     "addcmul": lambda x, w: torch.addcmul(w, x[:64], w, value=0.3),
     "log_sigmoid": lambda x, w: F.logsigmoid(x),
     "softshrink": lambda x, w: F.softshrink(x),
+    "lstm_cell": recurrent(torch.lstm_cell, 4, 2),
+    "gru_cell": recurrent(torch.gru_cell, 3, 1),
     "prelu": lambda x, w: F.prelu(x, w[0, :1]),
 }
 
@@ -182,6 +207,12 @@ def convolutions_whose_algorithm_is_benchmarked_are_kept():
 def an_index_is_recomputed_with_its_maximum():
     _, size = gradients(CHEAP["max_pool2d_index"], spillway.recompute())
     assert left()[0] == size + 2 * size, left()  # the index has eight bytes for each four
+
+
+@case
+def a_workspace_is_recomputed_with_its_cell():
+    _, size = gradients(CHEAP["gru_cell"], spillway.recompute())
+    assert left()[0] == size + 5 * size, left()
 
 
 @case
