@@ -4,9 +4,9 @@
 import re
 
 import pytest
-from conftest import PROGRAM, ran
+from conftest import PROGRAMS, ran
 
-CASES = re.findall(r"^@case\ndef (\w+)", PROGRAM.read_text(), re.MULTILINE)
+CASES = re.findall(r"^@case\ndef (\w+)", (PROGRAMS / "training.py").read_text(), re.MULTILINE)
 RATIO, BUDGET = ("--ratio=1",), ("--budget=48MiB",)
 UNDER_BUDGET = ("whole", "attention", "lengths", "accumulated", "compiled_optimizer")
 COUNTED = ("graphs", "breaks", "recompiled")

@@ -2,12 +2,12 @@
 """Trains compiled models, and prints a JSON object per case: a hash of all losses and parameters, the bytes
 after the forward pass and at the peak of the last step, and what the compiler counted."""
 
-import hashlib
 import json
 import sys
 
 import torch
 import torch.nn.functional as F
+from measured import begin, counted, hash_of
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -211,21 +211,19 @@ def compiled_optimizer():
 
 def train(model, loss_of, optimizer=None):
     optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=1e-3)
-    digest = hashlib.sha256()
+    all_losses = []
     for step in range(STEPS):
         torch.cuda.reset_peak_memory_stats()
         losses = loss_of(step)
         saved = torch.cuda.memory_allocated()
         for loss in losses if isinstance(losses, tuple) else (losses,):
             loss.backward()
-            digest.update(loss.detach().cpu().numpy().tobytes())
+            all_losses.append(loss.detach().cpu())
         del loss, losses
         optimizer.step()
         optimizer.zero_grad()
-    for each in model.state_dict().values():
-        digest.update(each.cpu().numpy().tobytes())
     return {
-        "hash": digest.hexdigest(),
+        "hash": hash_of(all_losses, model),
         "saved": saved,
         "peak": torch.cuda.max_memory_allocated(),
         "reserved": torch.cuda.max_memory_reserved(),
@@ -233,26 +231,6 @@ def train(model, loss_of, optimizer=None):
     }
 
 
-def counted():
-    counters = torch._dynamo.utils.counters
-    return {
-        "graphs": counters["stats"]["unique_graphs"],
-        "breaks": sum(counters["graph_break"].values()),
-        "recompiled": sum(counters["recompiles"].values()) if "recompiles" in counters else 0,
-    }
-
-
-def handles():
-    """Of saved tensors, which hold what is on the host."""
-    import spillway
-
-    return spillway.stats()["saved_tensor_handles"]
-
-
 for name in sys.argv[1:] or CASES:
-    torch.compiler.reset()
-    torch._dynamo.utils.counters.clear()
-    torch.manual_seed(0)
-    torch.use_deterministic_algorithms(True)
-    found = train(*CASES[name]())
-    print(json.dumps({"case": name, **found, **counted(), "handles": handles()}), flush=True)
+    begin()
+    print(json.dumps({"case": name, **train(*CASES[name]()), **counted()}), flush=True)
