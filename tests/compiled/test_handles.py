@@ -198,12 +198,23 @@ def test_what_no_hook_sees_is_offloaded_or_counted(x):
     assert last["offloaded_bytes"] == x.nbytes
 
 
-def test_the_backend_for_cuda_graphs_is_left_alone(net, x, monkeypatch):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"backend": "cudagraphs"},
+        {"mode": "reduce-overhead"},
+        {"mode": "max-autotune"},
+        {"options": {"triton.cudagraphs": True}},
+    ],
+    ids=str,
+)
+def test_requests_for_cuda_graphs_are_left_alone(net, x, monkeypatch, options):
+    """By programs for a GPU; the emulated one captures nothing."""
     spillway.CPUOffload(1)
     changed = []
     monkeypatch.setattr(_saved_in_graphs, "save_one_by_one", lambda *graphs: changed.append(graphs))
-    torch.compile(net, backend="cudagraphs")(x).sum().backward()
+    torch.compile(net, **options)(x).sum().backward()
     assert not changed
     torch.compiler.reset()
-    torch.compile(net, backend="aot_eager")(x).sum().backward()
+    torch.compile(net, mode="max-autotune-no-cudagraphs")(x).sum().backward()
     assert changed
