@@ -59,16 +59,22 @@ def _on_gpu(inputs: Any) -> bool:
     return not tensors or any(tensor.is_cuda for tensor in tensors)
 
 
-def _aot_eager(model: Any, inputs: Any) -> Any:
+def _aot_eager(model: Any, inputs: Any, options: dict[str, Any]) -> Any:
+    """`options`: of Inductor. What it would capture into a CUDA graph is known as such, but not captured."""
     from torch._dynamo.backends.debugging import aot_eager
+    from torch._inductor import config
 
     if is_dry_run():
         from spillway import _dry_compile
 
         announce("torch.compile is modeled: each graph that Inductor fuses is one kernel")
-        return _dry_compile.backend(model, inputs)
-    announce("torch.compile uses backend aot_eager: the emulated GPU cannot run Inductor's code")
-    return aot_eager(model, inputs)
+        compiler: Callable[[Any, Any], Callable[..., Any]] = _dry_compile.backend
+    else:
+        announce("torch.compile uses backend aot_eager: the emulated GPU cannot run Inductor's code")
+        compiler = aot_eager
+    captured = options.get("triton.cudagraphs", config.triton.cudagraphs)
+    with config.patch({"triton.cudagraphs": captured}):
+        return compiler(model, inputs)
 
 
 def _compile_eagerly(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,7 +82,9 @@ def _compile_eagerly(original: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def call(self: Any, model: Any, inputs: Any) -> Any:
-        return _aot_eager(model, inputs) if _on_gpu(inputs) else original(self, model, inputs)
+        if not _on_gpu(inputs):
+            return original(self, model, inputs)
+        return _aot_eager(model, inputs, self.config)
 
     return call
 
@@ -88,7 +96,9 @@ def _patch_inductor_backend(module: Any) -> None:
 
     @functools.wraps(original)
     def inductor(model: Any, inputs: Any, **options: Any) -> Any:
-        return _aot_eager(model, inputs) if _on_gpu(inputs) else original(model, inputs, **options)
+        if not _on_gpu(inputs):
+            return original(model, inputs, **options)
+        return _aot_eager(model, inputs, options.get("config_patches") or {})
 
     _COMPILER_FNS.pop("inductor", None)
     module.inductor = register_backend(inductor)

@@ -180,6 +180,15 @@ def _holds_model_state(region: BudgetRegion) -> bool:
     return region.budget is not None and not (isinstance(region.budget, int) and region.budget < SMALLEST)
 
 
+@functools.cache
+def _keep_hooks_out_of_graphs() -> None:
+    """The compiler does not trace the hooks of a module that is compiled: they run beside its graphs."""
+    import torch
+
+    hooks: Any = BudgetRegion
+    hooks._before, hooks._after = map(torch.compiler.disable, (hooks._before, hooks._after))
+
+
 def _given_again(model: torch.nn.Module, wanted: BudgetRegion) -> bool:
     """Updates the region that the model has already, if any; effective at its next entry."""
     for hook in model._forward_pre_hooks.values():
@@ -317,6 +326,7 @@ def offload(
             _manage_model_state(model_or_region, region, optimizers)
         if _given_again(model_or_region, region):
             return model_or_region
+        _keep_hooks_out_of_graphs()
         model_or_region.register_forward_pre_hook(region._before, prepend=True)
         model_or_region.register_forward_hook(region._after, always_call=True)
         return model_or_region

@@ -37,9 +37,9 @@ _TEXTS = {
     "compiled_graph": (
         "Offloading does not lower the peak: {size} are allocated where nothing is saved: inside a graph of "
         "torch.compile that saves its tensors only when it ends, or in an evaluation. Such graphs are "
-        'those for CUDA graphs (mode="reduce-overhead"), those that were compiled under saved-tensor hooks '
-        "of the program, and those from before Spillway started. Compile without these, or run without "
-        "torch.compile"
+        'those for CUDA graphs (mode="reduce-overhead" or "max-autotune"), those that were compiled under '
+        "saved-tensor hooks of the program, and those from before Spillway started. Compile without these, "
+        "or run without torch.compile"
     ),
     "other_offloader": (
         "Offloading does not lower the peak: other saved-tensor hooks (another activation offloader, or "

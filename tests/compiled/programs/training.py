@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains compiled models, and prints a JSON object per case: a hash of all losses and parameters, the bytes
-after the forward pass and at the peak of the last step, and what the compiler counted."""
+"""usage: training.py [--eager] [CASE ...]
 
-import hashlib
+Trains compiled models, and prints a JSON object per case: a hash of all losses and parameters, the bytes
+after the forward pass and at the peak of the last step, and what the compiler counted. With --eager nothing
+is compiled.
+"""
+
 import json
 import sys
 
 import torch
 import torch.nn.functional as F
+from measured import begin, counted, hash_of
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -22,6 +26,16 @@ def case(make):
 
 def block():
     return nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256))
+
+
+class MLP(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.LayerNorm(256)
+        self.body = block()
+
+    def forward(self, x):
+        return x + self.body(self.norm(x))
 
 
 class Attention(nn.Module):
@@ -41,8 +55,38 @@ class Attention(nn.Module):
         return x + F.dropout(self.out(attended.transpose(1, 2).flatten(2)), 0.1)
 
 
+class GPT(nn.Module):
+    """As nanoGPT: its head is its embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.token, self.place = nn.Embedding(512, 256), nn.Embedding(128, 256)
+        self.blocks = nn.Sequential(*(nn.Sequential(Attention(), MLP()) for _ in range(3)))
+        self.head = nn.Linear(256, 512, bias=False)
+        self.token.weight = self.head.weight
+
+    def forward(self, words, following):
+        x = self.token(words) + self.place(torch.arange(words.shape[1], device=words.device))
+        return F.cross_entropy(self.head(self.blocks(x)).flatten(0, 1), following.flatten())
+
+
 def tokens(step):
     return torch.randn(8, 128, 256, generator=torch.Generator().manual_seed(step)).cuda()
+
+
+def words(step):
+    return torch.randint(512, (8, 129), generator=torch.Generator().manual_seed(step)).cuda()
+
+
+def gpt_of(length):
+    model = GPT().cuda()
+    run = torch.compile(model)
+
+    def loss(step):
+        found = words(step)
+        return run(found[:, : length(step)], found[:, 1 : length(step) + 1])
+
+    return model, loss, torch.optim.SGD(model.parameters(), lr=0.1)
 
 
 def square(run, step):
@@ -50,9 +94,8 @@ def square(run, step):
 
 
 @case
-def eager():
-    model = nn.Sequential(*(block() for _ in range(6))).cuda()
-    return model, lambda step: square(model, step)
+def gpt():
+    return gpt_of(lambda step: 128)
 
 
 @case
@@ -104,9 +147,7 @@ def graph_breaks():
 @case
 def lengths():
     """Of several sequences: the second one makes their dimension symbolic."""
-    model = nn.Sequential(*(Attention() for _ in range(3))).cuda()
-    run = torch.compile(model)
-    return model, lambda step: run(tokens(step)[:, : 128 - 16 * step]).square().mean()
+    return gpt_of(lambda step: 128 - 16 * step)
 
 
 @case
@@ -132,6 +173,47 @@ def checkpointed_outside():
         for each in compiled:
             x = checkpoint(each, x, use_reentrant=False)
         return x.square().mean()
+
+    return model, loss
+
+
+@case
+def regions_of_a_graph():
+    """All blocks share one subgraph."""
+    model = nn.ModuleList(block() for _ in range(6)).cuda()
+
+    @torch.compiler.nested_compile_region
+    def region(x, each):
+        return each(x)
+
+    @torch.compile(fullgraph=True)
+    def run(x):
+        for each in model:
+            x = region(x, each)
+        return x
+
+    return model, lambda step: square(run, step)
+
+
+@case
+def changed_in_place():
+    """A state of the program, what the graph has computed, and its result."""
+    model = nn.ModuleList(block() for _ in range(4)).cuda()
+    mean = torch.zeros(8, 128, 256, device="cuda")
+
+    @torch.compile
+    def run(x):
+        mean.mul_(0.9).add_(x)
+        for first, _, last in model:
+            hidden = first(x).relu_()
+            hidden = hidden * mean.mean()
+            hidden[:, ::2] += 1
+            x = last(hidden.sigmoid()).add_(x)
+        return x
+
+    def loss(step):
+        found = run(tokens(step)).mul_(2)
+        return found.square().mean() + mean.sum()
 
     return model, loss
 
@@ -211,21 +293,19 @@ def compiled_optimizer():
 
 def train(model, loss_of, optimizer=None):
     optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=1e-3)
-    digest = hashlib.sha256()
+    all_losses = []
     for step in range(STEPS):
         torch.cuda.reset_peak_memory_stats()
         losses = loss_of(step)
         saved = torch.cuda.memory_allocated()
         for loss in losses if isinstance(losses, tuple) else (losses,):
             loss.backward()
-            digest.update(loss.detach().cpu().numpy().tobytes())
+            all_losses.append(loss.detach().cpu())
         del loss, losses
         optimizer.step()
         optimizer.zero_grad()
-    for each in model.state_dict().values():
-        digest.update(each.cpu().numpy().tobytes())
     return {
-        "hash": digest.hexdigest(),
+        "hash": hash_of(all_losses, model),
         "saved": saved,
         "peak": torch.cuda.max_memory_allocated(),
         "reserved": torch.cuda.max_memory_reserved(),
@@ -233,26 +313,8 @@ def train(model, loss_of, optimizer=None):
     }
 
 
-def counted():
-    counters = torch._dynamo.utils.counters
-    return {
-        "graphs": counters["stats"]["unique_graphs"],
-        "breaks": sum(counters["graph_break"].values()),
-        "recompiled": sum(counters["recompiles"].values()) if "recompiles" in counters else 0,
-    }
-
-
-def handles():
-    """Of saved tensors, which hold what is on the host."""
-    import spillway
-
-    return spillway.stats()["saved_tensor_handles"]
-
-
-for name in sys.argv[1:] or CASES:
-    torch.compiler.reset()
-    torch._dynamo.utils.counters.clear()
-    torch.manual_seed(0)
-    torch.use_deterministic_algorithms(True)
-    found = train(*CASES[name]())
-    print(json.dumps({"case": name, **found, **counted(), "handles": handles()}), flush=True)
+names = sys.argv[1:]
+torch._dynamo.config.disable = "--eager" in names
+for name in names[torch._dynamo.config.disable :] or CASES:
+    begin()
+    print(json.dumps({"case": name, **train(*CASES[name]()), **counted()}), flush=True)
