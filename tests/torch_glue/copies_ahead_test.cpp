@@ -91,7 +91,9 @@ TEST_F(CopiesAheadTest, WhatLeftInTheLastStepIsCopiedAfterItsUseAndThenLeavesWit
   const at::Tensor x = managed(1);
   const at::Tensor y = managed(2);
   manage(on_device(values(3)), ModelClass::kGradient);  // it trains
-  const auto copied = [&] { return all.stats().copied_out; };
+  const auto copied = [&] {
+    return all.stats().copied_out;
+  };
   all.end_step();
   for (int step = 0; step < 4; ++step) {
     const Bytes begin = copied();

@@ -85,7 +85,7 @@ class DeviceStorages {
   std::vector<ManagedStorage*> storages_ SPILLWAY_GUARDED_BY(mutex_);  // by slot; null: none
   std::vector<bool> ahead_ SPILLWAY_GUARDED_BY(mutex_);                // by slot: prefetched
   Bytes ahead_bytes_ SPILLWAY_GUARDED_BY(mutex_);                      // of these
-  Bytes left_ SPILLWAY_GUARDED_BY(mutex_);  // in the running step
+  Bytes left_ SPILLWAY_GUARDED_BY(mutex_);                             // in the running step
   // All storages used before this use are resident, or could not be fetched.
   std::uint64_t cursor_ SPILLWAY_GUARDED_BY(mutex_) = 0;
 

@@ -11,9 +11,9 @@
 #include "torch_glue/saved_storage/region_options.h"
 #include "torch_glue/saved_storage/storage_table.h"
 #include "torch_glue/saved_tensors/again.h"
-#include "torch_glue/saved_tensors/held_results.h"
 #include "torch_glue/saved_tensors/operand_notes.h"
 #include "torch_glue/saved_tensors/operator_calls.h"
+#include "torch_glue/saved_tensors/recomputed_results.h"
 #include "torch_glue/saved_tensors/rules.h"
 
 #include <ATen/Functions.h>
@@ -176,7 +176,7 @@ c10::Storage RecomputedStorage::get_storage(std::uint64_t& round) {
   if (!held_) {
     hold(std::move(made));
     stream_ = stream;
-    if (site_.watched) HeldResults::instance().add(site_, shared_from_this());
+    if (site_.watched) RecomputedResults::instance().add(site_, shared_from_this());
   }
   // A result computed on another stream is kept for later uses there.
   return stream_ == stream ? take_held(round) : made;
@@ -199,7 +199,7 @@ Bytes RecomputedStorage::reclaim() {
 }
 
 void RecomputedStorage::before_release() {
-  if (site_.watched) HeldResults::instance().remove(site_);
+  if (site_.watched) RecomputedResults::instance().remove(site_);
 }
 
 at::Tensor RecomputedStorage::run_again() const {

@@ -20,10 +20,10 @@ class RecomputedStorage;
 /// Where an allocation has no room, they are released again: the first saved one first, because
 /// backward passes usually use it last.
 /// Threads: safe.
-class HeldResults {
+class RecomputedResults {
  public:
   /// Never destroyed.
-  static HeldResults& instance();
+  static RecomputedResults& instance();
 
   void add(const Site& site, const std::shared_ptr<RecomputedStorage>& storage);
   void remove(const Site& site);
@@ -31,7 +31,7 @@ class HeldResults {
  private:
   using Key = std::tuple<DeviceId, TagId, std::uint64_t, std::size_t>;
 
-  HeldResults();
+  RecomputedResults();
 
   static Key key(const Site& site) { return {site.device, site.tag, site.step, site.index}; }
 

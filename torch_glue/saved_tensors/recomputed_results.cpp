@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "torch_glue/saved_tensors/held_results.h"
+#include "torch_glue/saved_tensors/recomputed_results.h"
 
 #include "torch_glue/saved_tensors/recomputed_storage.h"
 
@@ -7,26 +7,27 @@
 
 namespace spillway {
 
-HeldResults::HeldResults() {
-  DeviceRuntime::set_reclaimer(DeviceRuntime::Reclaims::kRecomputed, &HeldResults::reclaim_on);
+RecomputedResults::RecomputedResults() {
+  DeviceRuntime::set_reclaimer(DeviceRuntime::Reclaims::kRecomputed,
+                               &RecomputedResults::reclaim_on);
 }
 
-HeldResults& HeldResults::instance() {
-  static auto* const all = new HeldResults;
+RecomputedResults& RecomputedResults::instance() {
+  static auto* const all = new RecomputedResults;
   return *all;
 }
 
-void HeldResults::add(const Site& site, const std::shared_ptr<RecomputedStorage>& storage) {
+void RecomputedResults::add(const Site& site, const std::shared_ptr<RecomputedStorage>& storage) {
   const LightLock lock(mutex_);
   held_[key(site)] = storage;
 }
 
-void HeldResults::remove(const Site& site) {
+void RecomputedResults::remove(const Site& site) {
   const LightLock lock(mutex_);
   held_.erase(key(site));
 }
 
-Bytes HeldResults::reclaim_on(DeviceRuntime& device, Bytes wanted) {
+Bytes RecomputedResults::reclaim_on(DeviceRuntime& device, Bytes wanted) {
   Bytes freed;
   for (const auto& storage : instance().on(device.device().id)) {
     if (freed >= wanted) break;
@@ -35,7 +36,7 @@ Bytes HeldResults::reclaim_on(DeviceRuntime& device, Bytes wanted) {
   return freed;
 }
 
-std::vector<std::shared_ptr<RecomputedStorage>> HeldResults::on(DeviceId device) {
+std::vector<std::shared_ptr<RecomputedStorage>> RecomputedResults::on(DeviceId device) {
   std::vector<std::shared_ptr<RecomputedStorage>> found;
   const LightLock lock(mutex_);
   for (const auto& [key, known] : held_) {
