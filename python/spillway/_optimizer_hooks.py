@@ -17,13 +17,15 @@ _Hook = Callable[["torch.optim.Optimizer"], None]
 _before: list[_Hook] = []
 _after: list[_Hook] = []
 _stepped: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers, until they clear the gradients
+_seen: weakref.WeakSet[Any] = weakref.WeakSet()  # those of which a step was seen
+_traced: list[bool] = []  # not empty once torch.compile has traced a step
 
 
 def on_steps(before: _Hook | None = None, after: _Hook | None = None) -> None:
     """From now on, call them with the optimizer before and after each step of optimizers of ``torch.optim``.
 
-    ``torch.compile`` must not trace them: its graph would break. Where a program has replaced an optimizer's
-    ``step`` by a compiled one, `after` is called when that optimizer clears the gradients.
+    ``torch.compile`` must not trace them: its graph would break. Where a program has compiled an optimizer's
+    ``step``, or a function that calls it, `after` is called when that optimizer clears the gradients.
     """
     _start()
     if before is not None:
@@ -41,13 +43,16 @@ def _start() -> None:
     is_compiling = torch.compiler.is_compiling
 
     def begin(optimizer: Any, *_: object) -> None:
-        if not is_compiling():
+        if is_compiling():
+            _is_traced()
+        else:
             for hook in _before:
                 hook(optimizer)
 
     def end(optimizer: Any, *_: object) -> None:
         if not is_compiling():
             _stepped.add(optimizer)
+            _seen.add(optimizer)
             for hook in _after:
                 hook(optimizer)
 
@@ -69,9 +74,19 @@ def _start() -> None:
     kind.zero_grad = clearing(kind.zero_grad)
 
 
+def _is_traced() -> bool:
+    _traced.append(True)
+    return True
+
+
+_is_traced._dynamo_marked_constant = True  # type: ignore[attr-defined]  # it runs while it is traced
+
+
 def has_compiled_step(optimizer: Any) -> bool:
-    """Whether the program has done ``optimizer.step = torch.compile(optimizer.step)``."""
-    return hasattr(optimizer.step, "_torchdynamo_orig_callable")
+    """Whether ``torch.compile`` runs its steps, as far as can be told: the program has replaced its ``step`` by
+    a compiled one, or steps have been traced and none of this optimizer has been seen."""
+    replaced = hasattr(optimizer.step, "_torchdynamo_orig_callable")
+    return replaced or (bool(_traced) and optimizer not in _seen)
 
 
 def _has_stepped(optimizer: Any) -> bool:

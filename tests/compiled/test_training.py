@@ -12,7 +12,13 @@ EAGER = ("--eager",)
 UNDER_BUDGET = ("whole", "gpt", "attention", "lengths", "accumulated", "compiled_optimizer")
 COUNTED = ("graphs", "breaks", "recompiled")
 # Their checkpoints save next to nothing, their optimizer's step has the peak, or there are gradients by then.
-NOTHING_TO_GAIN = {"checkpointed_inside", "checkpointed_outside", "compiled_optimizer", "twice"}
+NOTHING_TO_GAIN = {
+    "checkpointed_inside",
+    "checkpointed_outside",
+    "compiled_optimizer",
+    "steps_of_a_compiled_function",
+    "twice",
+}
 
 
 def ran_within_budget():
@@ -66,6 +72,12 @@ def test_nothing_is_left_after_a_step(case):
     plain, ours = ran().cases[case], ran(*RATIO).cases[case]
     assert ours["left"] == plain["left"]
     assert ours["handles"] == 0
+
+
+@pytest.mark.parametrize("case", ["compiled_optimizer", "steps_of_a_compiled_function"])
+def test_steps_of_a_compiled_optimizer_are_seen(case):
+    """Their peak is in the optimizer's step."""
+    assert ran(*RATIO, cases=(case,)).cases[case]["cannot_help"] == "optimizer"
 
 
 def test_a_budget_holds():

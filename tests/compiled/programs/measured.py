@@ -28,6 +28,7 @@ def counted():
         "breaks": sum(counters["graph_break"].values()),
         "recompiled": sum(counters["recompiles"].values()) if "recompiles" in counters else 0,
         "handles": handles(),
+        "cannot_help": cannot_help(),
     }
 
 
@@ -36,3 +37,10 @@ def handles():
     import spillway
 
     return spillway.stats()["saved_tensor_handles"]
+
+
+def cannot_help():
+    """Why offloading cannot help this process, as far as it is known."""
+    import spillway
+
+    return (spillway.stats()["cannot_help"] or {}).get("reason")

@@ -8,6 +8,7 @@ is compiled.
 
 import json
 import sys
+from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
@@ -289,6 +290,16 @@ def compiled_optimizer():
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     optimizer.step = torch.compile(optimizer.step)
     return model, lambda step: square(run, step), optimizer
+
+
+@case
+def steps_of_a_compiled_function():
+    """The optimizer's own step stays as it is."""
+    model = nn.Sequential(*(block() for _ in range(4))).cuda()
+    run = torch.compile(model)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    stepping = SimpleNamespace(step=torch.compile(optimizer.step), zero_grad=optimizer.zero_grad)
+    return model, lambda step: square(run, step), stepping
 
 
 def train(model, loss_of, optimizer=None):
