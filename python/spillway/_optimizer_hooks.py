@@ -83,8 +83,8 @@ _is_traced._dynamo_marked_constant = True  # type: ignore[attr-defined]  # it ru
 
 
 def has_compiled_step(optimizer: Any) -> bool:
-    """Whether ``torch.compile`` runs its steps, as far as can be told: the program has replaced its ``step`` by
-    a compiled one, or steps have been traced and none of this optimizer has been seen."""
+    """Whether ``torch.compile`` runs its steps, as far as it is known: the program has replaced its ``step``
+    by a compiled one, or steps have been traced and none of this optimizer has been seen."""
     replaced = hasattr(optimizer.step, "_torchdynamo_orig_callable")
     return replaced or (bool(_traced) and optimizer not in _seen)
 
