@@ -33,6 +33,9 @@ class MeasuredTimes {
   /// Whether further steps must be measured.
   [[nodiscard]] bool needed() const { return !done_; }
 
+  /// Ends the measuring.
+  void stop() { done_ = true; }
+
   /// Adds a step that followed a plan. `stalled`: its host delayed it. Returns true if the accepted
   /// times have changed, so that a new plan is needed.
   bool saw(const StepTimes& times, bool stalled);

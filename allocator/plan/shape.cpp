@@ -9,6 +9,11 @@ namespace {
 
 /// Durations vary from step to step, because a device's clocks follow its power.
 constexpr std::size_t kMaxSeconds = 9;
+/// Steps after which a plan has been tried, or earlier when its times are known. The first ones map
+/// memory, so the fastest one counts.
+constexpr std::size_t kTried = 8;
+/// A plan is slower than the one before if its fastest step takes this much longer.
+constexpr double kSlower = 1.005;
 
 std::uint64_t most_before(const std::vector<std::uint64_t>& allocated, std::size_t event) {
   const auto end =
@@ -174,6 +179,7 @@ void Shape::record(const StepCurve& curve) {
 
 void Shape::drop_plan() {
   planned_.reset();
+  replaced_.reset();
   ++version_;
 }
 
@@ -197,8 +203,14 @@ void Shape::time(const StepTimes& times) {
 
 void Shape::refine(const StepTimes& times, bool stalled) {
   if (plan() == nullptr || !times_ || !times_->saw(times, stalled)) return;
-  before_ = std::move(planned_->plan);
+  before_ = planned_->plan;
+  std::optional<Replaced> fastest = std::move(replaced_);
+  if (!seconds_.empty()) {
+    const double seconds = *std::min_element(seconds_.begin(), seconds_.end());
+    if (!fastest || seconds < fastest->seconds) fastest = Replaced{*std::move(planned_), seconds};
+  }
   drop_profile();
+  replaced_ = std::move(fastest);
   ++records_;
 }
 
@@ -209,6 +221,14 @@ bool Shape::needs_times() const {
 void Shape::add_step_duration(double seconds) {
   seconds_.push_back(seconds);
   if (seconds_.size() > kMaxSeconds) seconds_.pop_front();
+  if (!replaced_ || !planned_ || (needs_times() && seconds_.size() < kTried)) return;
+  const double fastest = *std::min_element(seconds_.begin(), seconds_.end());
+  Replaced replaced = *std::exchange(replaced_, std::nullopt);
+  if (fastest <= replaced.seconds * kSlower) return;
+  planned_ = std::move(replaced.planned);
+  times_->stop();
+  seconds_.clear();
+  ++plans_;
 }
 
 std::optional<PlannedStep> Shape::planned(const PredictedReserved& foreseen) const {

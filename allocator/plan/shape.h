@@ -112,7 +112,9 @@ class Shape {
   /// Number of different plans so far.
   [[nodiscard]] std::uint64_t plans() const { return plans_; }
 
-  /// Adds the duration, in seconds, of a step that followed the current plan.
+  /// Adds the duration, in seconds, of a step that followed the current plan. If that has replaced
+  /// a plan that was predicted to be slower, and was faster, goes back to it and measures no more.
+  /// Call it between steps.
   void add_step_duration(double seconds);
   /// None without a plan with times.
   [[nodiscard]] std::optional<PlannedStep> planned(const PredictedReserved& foreseen) const;
@@ -133,6 +135,13 @@ class Shape {
     Bytes budget;  // of the profile, including the reserved margin
   };
 
+  /// The fastest plan before the current one, which has replaced it because other times were
+  /// measured, and the duration of its fastest step.
+  struct Replaced {
+    Planned planned;
+    double seconds = 0;
+  };
+
   void on(ShapeEvent event) { state_ = transition(state_, event); }
 
   void drop_recording();
@@ -151,6 +160,7 @@ class Shape {
   std::shared_ptr<const StepProfile> profile_{};  // of both; null until a plan needs it
   std::optional<Planned> planned_{};              // made from the profile
   std::optional<BudgetPlan> before_{};            // followed until the times changed
+  std::optional<Replaced> replaced_{};            // until the plan after it has been tried
   std::uint64_t version_ = 0;                     // changes with the four above and the margins
   // Of the last plan that did not fit: the version then, and the bytes allocated at the beginning.
   std::optional<std::pair<std::uint64_t, Bytes>> rejected_{};

@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -193,6 +195,82 @@ TEST(BudgetChooserPlansTest, TheLastRemainingSequenceIsPlannedInMidStep) {
     chooser.choose(100_B, 1100_B);
   // Plans keep the last storages. Without a plan, they would be offloaded.
   EXPECT_EQ(chooser.choose(100_B, 1100_B), Action::kKeep);
+}
+
+/// A shape whose plan changes with the times: its storages can be recomputed, at costs that
+/// another measurement exchanges.
+class ReplacedPlanTest : public testing::Test {
+ protected:
+  static StepTimes times(double first, double second) {
+    StepTimes times = even_times(7);
+    times.recompute = {first, second, 0};
+    return times;
+  }
+
+  void plan() {
+    auto request = shape_.request(terms_);
+    if (!request) return;
+    request->run();
+    shape_.adopt(*std::move(request));
+  }
+
+  void SetUp() override {
+    shape_.record(nested({100, 100, 100}, 1000));
+    shape_.begin(1000_B, terms_);
+    shape_.time(times(1, 5));
+    plan();
+    ASSERT_NE(shape_.plan(), nullptr);
+    first_ = shape_.plan()->actions;
+    add_steps(10, 8);
+    for (int i = 0; i < 3; ++i)
+      shape_.refine(times(9, 1), false);
+    plan();
+    ASSERT_NE(shape_.plan(), nullptr);
+    second_ = shape_.plan()->actions;
+    ASSERT_NE(first_, second_);
+  }
+
+  void add_steps(double seconds, int count) {
+    for (int i = 0; i < count; ++i)
+      shape_.add_step_duration(seconds);
+  }
+
+  const PlanTerms terms_{1150_B};
+  Shape shape_{7, {100_B, 100_B, 100_B}, {true, true, false}};
+  std::vector<Action> first_;
+  std::vector<Action> second_;
+};
+
+TEST_F(ReplacedPlanTest, AFasterPlanStays) {
+  add_steps(30, 4);  // it maps memory
+  add_steps(9, 10);
+
+  EXPECT_EQ(shape_.plan()->actions, second_);
+  EXPECT_TRUE(shape_.needs_times());
+}
+
+TEST_F(ReplacedPlanTest, ASlowerPlanIsGivenUpForTheOneBefore) {
+  const std::uint64_t plans = shape_.plans();
+  add_steps(30, 4);
+  add_steps(11, 3);
+  EXPECT_EQ(shape_.plan()->actions, second_);
+  add_steps(11, 1);
+
+  EXPECT_EQ(shape_.plan()->actions, first_);
+  EXPECT_EQ(shape_.plans(), plans + 1);
+  EXPECT_FALSE(shape_.needs_times());
+  EXPECT_FALSE(shape_.request(terms_));
+  add_steps(12, 20);  // for good
+  EXPECT_EQ(shape_.plan()->actions, first_);
+}
+
+TEST_F(ReplacedPlanTest, AfterAnotherRecordingThePlanBeforeIsNotFollowed) {
+  shape_.record(nested({100, 100, 100}, 1000));
+  shape_.time(times(9, 1));
+  plan();
+  add_steps(99, 20);
+
+  EXPECT_EQ(shape_.plan()->actions, second_);
 }
 
 }  // namespace
