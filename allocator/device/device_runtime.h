@@ -19,6 +19,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -96,8 +97,9 @@ class DeviceRuntime {
   /// returns the freed bytes. The allocating thread calls it and may hold any lock, so it must
   /// not wait for a lock.
   using Reclaimer = Bytes (*)(DeviceRuntime& device, Bytes wanted);
-  /// What a reclaimer offloads, or releases to be recomputed again: the first ones first.
-  enum class Reclaims { kSavedTensors, kModelState, kRecomputed };
+  /// What a reclaimer frees, in this order. The first two are offloaded; recomputed results are
+  /// released, and their next use recomputes them.
+  enum class Reclaims : std::uint8_t { kSavedTensors, kModelState, kRecomputed, kCount };
   /// Sets a reclaimer of all devices; null: none.
   static void set_reclaimer(Reclaims of, Reclaimer reclaimer);
 

@@ -79,7 +79,8 @@ std::vector<TagId> enough(std::vector<Holder> all, Bytes missing) {
   return {};
 }
 
-std::array<std::atomic<DeviceRuntime::Reclaimer>, 3> reclaimers{};
+constexpr auto kReclaimers = static_cast<std::size_t>(DeviceRuntime::Reclaims::kCount);
+std::array<std::atomic<DeviceRuntime::Reclaimer>, kReclaimers> reclaimers{};
 std::atomic<DeviceRuntime::ExcessObserver> excess_observer{nullptr};
 
 }  // namespace

@@ -67,7 +67,7 @@ class Replay {
   // Of the current replay plan:
   Bytes target;   // that it was made for; zero without one
   Bytes room;     // that was available to it
-  Bytes missing;  // what the last plan that was too large for its room needed in addition
+  Bytes missing;  // PlacementAdvisor::missing_for_plan
 
  private:
   static constexpr int kMaxTimesOut = 16;
