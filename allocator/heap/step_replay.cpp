@@ -98,8 +98,8 @@ void HeapState::end_step() {
            : replay_plan_of(std::move(*sequence));
   const Lock lock(mutex);
   if (plan.size.zero() || !replay.recorder.on()) return;
-  // Within a budget of the job no step would follow it to its end.
-  const bool bounded = room && !job_budget.zero();
+  // Within a budget no step would follow it to its end.
+  const bool bounded = room && !accounting.budget().zero();
   if (bounded && plan.size > replay.room) return replay.lacks(plan.size - replay.room);
   replay.has_room();
   adopt(plan, room);

@@ -173,14 +173,20 @@ TEST_F(TargetReplayTest, IfNoPlanFitsTheSmallestIsFollowed) {
   EXPECT_GT(replayed(), 0U);
 }
 
-TEST_F(TargetReplayTest, APlanThatAJobsBudgetHasNoRoomForIsNotFollowedButWhatItLacksIsKnown) {
+/// A budget of the job, or set for each step.
+class NoRoomForAPlanTest : public TargetReplayTest, public ::testing::WithParamInterface<bool> {};
+
+INSTANTIATE_TEST_SUITE_P(BudgetOfJob, NoRoomForAPlanTest, ::testing::Bool());
+
+TEST_P(NoRoomForAPlanTest, ThePlanIsNotFollowedButWhatItLacksIsKnown) {
   target_ = 10_MiB;
-  heap_->limits().hold_budget(target_);
+  if (GetParam()) heap_->limits().hold_budget(target_);
   const auto beside = allocate(1_MiB);
   free(allocate(1_MiB));  // a gap next to it, which a plan has no use for
   int missing = 0;
   for (int i = 0; i < 64; ++i) {
     heap_->placement().set_target(target_);
+    if (!GetParam()) heap_->limits().set_budget(target_);
     const auto small = allocate(1_MiB);
     free(allocate(8_MiB));
     free(small);
