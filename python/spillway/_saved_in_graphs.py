@@ -153,17 +153,17 @@ def save_one_by_one(forward: fx.GraphModule, backward: fx.GraphModule, returned:
         if not offloads and not _is_unseen(node):
             continue
         if node not in saved:
-            if not _load_before_use(restored, order, symbols):
+            handle = _fake_handle(_value(node))
+            if not _load_before_use(restored, handle, order, symbols):
                 continue
             operator = operators().save if offloads else operators().keep
-            saved[node] = _save_after(last_uses[_storage(node)], node, operator)
+            saved[node] = _save_after(last_uses[_storage(node)], node, operator, handle)
         results[at] = saved[node]
     if not saved:
         return
     output.args = (tuple(results) if isinstance(output.args[0], tuple) else results,)
-    for module in (forward, backward):
-        module.graph.lint()
-        module.recompile()
+    forward.recompile()
+    backward.recompile()
 
 
 def _value(node: Any) -> Any:
@@ -225,13 +225,13 @@ def _is_on_gpu(value: torch.Tensor) -> bool:
     return value.is_cuda
 
 
-def _save_after(last: fx.Node, node: fx.Node, operator: Any) -> fx.Node:
+def _save_after(last: fx.Node, node: fx.Node, operator: Any, value: Any) -> fx.Node:
     graph = node.graph
     while last.next.op == "placeholder":
         last = last.next
     with graph.inserting_after(last):
         handle: fx.Node = graph.call_function(operator, (node,), name=f"saved_{node.name}")
-    handle.meta["val"] = _fake_handle(_value(node))
+    handle.meta["val"] = value
     # How autograd keeps it.
     if node.meta.get(_UNSEEN):
         handle.meta[_UNSEEN] = True
@@ -243,7 +243,9 @@ def _fake_handle(value: Any) -> Any:
         return fake_handle(value)
 
 
-def _load_before_use(restored: fx.Node, order: dict[fx.Node, int], symbols: dict[Any, fx.Node]) -> bool:
+def _load_before_use(
+    restored: fx.Node, handle: Any, order: dict[fx.Node, int], symbols: dict[Any, fx.Node]
+) -> bool:
     """Make an input of the graph a handle. Returns whether it is: not if its sizes are unknown there, or if
     the graph returns it."""
     graph = restored.graph
@@ -262,7 +264,7 @@ def _load_before_use(restored: fx.Node, order: dict[fx.Node, int], symbols: dict
         )
     load.meta.update(restored.meta)
     restored.meta = {key: each for key, each in restored.meta.items() if key != "tensor_meta"}
-    restored.meta["val"] = _fake_handle(value)
+    restored.meta["val"] = handle
     restored.replace_all_uses_with(load, delete_user_cb=lambda user: user is not load)
     for view in views:
         first.prepend(view)

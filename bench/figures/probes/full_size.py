@@ -15,11 +15,11 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **how: bool) ->
 
 
 class LlamaBlock(nn.Module):
-    """Of Llama 3 8B."""
+    """Of Llama 3 8B, and with other widths of larger ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = 4096, hidden: int = 14336) -> None:
         super().__init__()
-        width, hidden, grouped = 4096, 14336, 1024
+        grouped = 1024
         self.before, self.between = nn.RMSNorm(width, eps=1e-5), nn.RMSNorm(width, eps=1e-5)
         self.q, self.k, self.v = (nn.Linear(width, out, bias=False) for out in (width, grouped, grouped))
         self.o = nn.Linear(width, width, bias=False)
@@ -37,9 +37,9 @@ class LlamaBlock(nn.Module):
 class Head(nn.Module):
     """What follows Llama's blocks, up to the loss."""
 
-    def __init__(self, vocabulary: int = 128256) -> None:
+    def __init__(self, vocabulary: int = 128256, width: int = 4096) -> None:
         super().__init__()
-        self.norm, self.out = nn.RMSNorm(4096, eps=1e-5), nn.Linear(4096, vocabulary, bias=False)
+        self.norm, self.out = nn.RMSNorm(width, eps=1e-5), nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         logits = self.out(self.norm(x)).flatten(0, 1)

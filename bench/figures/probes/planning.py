@@ -39,6 +39,10 @@ def lora(names: tuple[str, ...]) -> list[nn.Module]:
 MODELS: dict[str, tuple[Callable[[], list[nn.Module]], tuple[int, ...]]] = {
     "llama-8b-8-layers-32k": (lambda: [*(LlamaBlock() for _ in range(8)), Head(32000)], (1, 32768, 4096)),
     "llama-8b-8-layers": (lambda: [*(LlamaBlock() for _ in range(8)), Head(32000)], (4, 4096, 4096)),
+    "llama-70b-8-layers": (
+        lambda: [*(LlamaBlock(8192, 28672) for _ in range(8)), Head(32000, 8192)],
+        (4, 4096, 8192),
+    ),
     "gpt2-xl": (lambda: [TransformerBlock(1600, 25, 0.1, True) for _ in range(48)], (8, 1024, 1600)),
     "lora-8b-qv": (lambda: lora(("q", "v")), (1, 4096, 4096)),
     "lora-8b-all": (lambda: lora(LAYERS), (1, 4096, 4096)),
