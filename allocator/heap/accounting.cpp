@@ -139,9 +139,9 @@ void Accounting::passed(const StepTotals& most) {
   }
 }
 
-void Accounting::mapped(Bytes size, std::uint64_t chunks) {
+void Accounting::mapped(Bytes size, std::uint64_t created) {
   const Lock lock(mutex_);
-  slow_.driver_allocations += chunks;
+  slow_.driver_allocations += created;
   slow_.reserved_total += size;
   slow_.reserved += size;
   target_peak_ = std::max(target_peak_, slow_.reserved);
@@ -151,9 +151,9 @@ void Accounting::mapped(Bytes size, std::uint64_t chunks) {
   }
 }
 
-void Accounting::unmapped(Bytes size) {
+void Accounting::unmapped(Bytes size, std::uint64_t released) {
   const Lock lock(mutex_);
-  ++slow_.driver_releases;
+  slow_.driver_releases += released;
   slow_.reserved -= size;
 }
 
@@ -238,9 +238,9 @@ bool Accounting::passes_target(Bytes more) const {
   return !target_.zero() && slow_.reserved + more > target_;
 }
 
-Bytes Accounting::room_to_target() const {
+Bytes Accounting::room_to_target(Bytes released) const {
   const Lock lock(mutex_);
-  return saturating_sub(target_, slow_.reserved);
+  return saturating_sub(target_ + released, slow_.reserved);
 }
 
 void Accounting::count_out_of_memory() {

@@ -39,8 +39,9 @@ class Accounting {
   /// Raises the peaks by a step that has allocated and freed these totals.
   void passed(const StepTotals& most);
 
-  void mapped(Bytes size, std::uint64_t chunks);
-  void unmapped(Bytes size);
+  /// `created`: chunks of it that are new.
+  void mapped(Bytes size, std::uint64_t created);
+  void unmapped(Bytes size, std::uint64_t released);
   void stuck(Bytes size);
 
   /// Bytes that can still be reserved within the limit and the budget.
@@ -68,8 +69,9 @@ class Accounting {
 
   /// Whether there is a target that reserving `more` bytes would exceed.
   [[nodiscard]] bool passes_target(Bytes more) const;
-  /// Bytes that can still be reserved within the target; zero without a target.
-  [[nodiscard]] Bytes room_to_target() const;
+  /// Bytes that can still be reserved within the target once `released` of the reserved ones are
+  /// released; zero without a target.
+  [[nodiscard]] Bytes room_to_target(Bytes released = {}) const;
   void count_out_of_memory();
 
   /// Chunks created plus chunks released by the driver.

@@ -62,7 +62,8 @@ Status Backing::map(Range where, Bytes most) {
   const driver::OutsideCaptures outside(api);
 
   Chunks made;
-  Status status = make_chunks(where, most.zero() ? most_of_a_chunk() : most, made);
+  std::uint64_t created = 0;
+  Status status = make_chunks(where, most.zero() ? most_of_a_chunk() : most, made, created);
   if (status.ok()) {
     const CUdeviceptr at = where.begin.address();
     status =
@@ -82,18 +83,24 @@ Status Backing::map(Range where, Bytes most) {
   }
 
   // No call below may fail.
-  accounting_.mapped(where.size, made.size());
+  accounting_.mapped(where.size, created);
   chunks_.merge(made);
   return {};
 }
 
-Status Backing::make_chunks(Range where, Bytes most, Chunks& made) {
+Status Backing::make_chunks(Range where, Bytes most, Chunks& made, std::uint64_t& created) {
   const driver::Api& api = *device_.api;
   for (driver::DevicePtr at = where.begin; at < where.end();) {
     Chunk chunk{std::min(most, distance(at, where.end())), 0};
     const std::size_t size = chunk.size.count();
-    SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api, MemCreate, &chunk.handle, size, &memory_, 0));
-    driver::count_allocation();
+    if (const std::optional<Chunk> spare = spares_.take(chunk.size)) {
+      chunk = *spare;
+    } else {
+      spares_.make_room(chunk.size);
+      SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api, MemCreate, &chunk.handle, size, &memory_, 0));
+      driver::count_allocation();
+      ++created;
+    }
     if (Status status = SPILLWAY_CALL(api, MemMap, at.address(), size, 0, chunk.handle, 0);
         !status.ok()) {
       if (!release(chunk)) accounting_.stuck(chunk.size);
@@ -139,15 +146,21 @@ bool Backing::end_view(driver::DevicePtr at) {
   return true;
 }
 
-bool Backing::unmap(driver::DevicePtr at) {
-  const auto chunk = chunks_.find(at);
-  SPILLWAY_CHECK(chunk != chunks_.end());
+bool Backing::unmap(Range where) {
   const driver::CurrentDevice current(*device_.api, device_.context);
   const driver::OutsideCaptures outside(*device_.api);
-  const Bytes size = chunk->second.size;
-  if (device_.api->MemUnmap(at.address(), size.count()) != CUDA_SUCCESS) return false;
-  if (release(chunk->second)) accounting_.unmapped(size);
-  chunks_.erase(chunk);
+  auto chunk = chunks_.find(where.begin);
+  SPILLWAY_CHECK(chunk != chunks_.end());
+  if (device_.api->MemUnmap(where.begin.address(), where.size.count()) != CUDA_SUCCESS)
+    return false;
+  while (chunk != chunks_.end() && chunk->first < where.end()) {
+    if (spares_.keep(chunk->second)) {
+      accounting_.unmapped(chunk->second.size, 0);
+    } else if (release(chunk->second)) {
+      accounting_.unmapped(chunk->second.size, 1);
+    }
+    chunk = chunks_.erase(chunk);
+  }
   return true;
 }
 
@@ -158,19 +171,20 @@ bool Backing::release(const Chunk& chunk) {
   return false;
 }
 
-Result<SharedMemory> Backing::share(Range where) const {
+Result<SharedMemory> Backing::share(Range where) {
   if ((memory_.requestedHandleTypes & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == 0) {
     return SPILLWAY_ERROR(
         Code::kInvalidArgument,
         "this device's memory cannot be shared between processes. Share a copy in host memory.");
   }
   const driver::CurrentDevice current(*device_.api, device_.context);
-  auto chunk = around(where.begin);
-  if (chunk == chunks_.end()) {
+  auto chunk = chunks_.upper_bound(where.begin);
+  if (around(where.begin) == chunks_.end()) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           "this memory is in pages that replayed allocations of a training step "
                           "reuse, and cannot be shared between processes. Share a copy of it.");
   }
+  --chunk;
   SharedMemory shared{chunk->first, {}};
   for (; chunk != chunks_.end() && chunk->first < where.end(); ++chunk) {
     int file = -1;
@@ -180,6 +194,7 @@ Result<SharedMemory> Backing::share(Range where) const {
                                            chunk->second.handle,
                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                                            0));
+    chunk->second.exported = true;
     shared.pieces.push_back({File(file), chunk->second.size});
     fcntl(file, F_SETFD, FD_CLOEXEC);  // not inherited by programs that this process starts
   }

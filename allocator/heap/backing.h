@@ -7,6 +7,7 @@
 #include "allocator/heap/accounting.h"
 #include "allocator/heap/heap.h"
 #include "allocator/heap/range.h"
+#include "allocator/heap/spare_chunks.h"
 
 #include <cstdint>
 #include <map>
@@ -14,20 +15,14 @@
 
 namespace spillway {
 
-/// Physical device memory. It is mapped at one address for its whole lifetime and unmapped whole.
-struct Chunk {
-  Bytes size;
-  CUmemGenericAllocationHandle handle;
-};
-
 /// The devices that can access a heap's memory; its own device is first.
 using Access = std::vector<CUmemAccessDesc>;
 
 /// The memory behind a range of addresses: chunks.
 ///
 /// Threads: confined; callers hold the heap region's lock, and for mapping the heap's lock too.
-/// Ownership: owns the chunks; borrows `access` and `accounting`, in which it counts the chunks. At
-/// destruction the device must have finished all work on them.
+/// Ownership: owns the chunks; borrows `access`, `spares`, and `accounting`, in which it counts the
+/// chunks. At destruction the device must have finished all work on them.
 class Backing {
  public:
   /// Requires: both ends of the range and `most`, the default chunk size, are multiples of
@@ -37,13 +32,15 @@ class Backing {
           Bytes granularity,
           Bytes most,
           const Access& access,
-          Accounting& accounting)
+          Accounting& accounting,
+          SpareChunks& spares)
       : device_(device),
         memory_(memory),
         granularity_(granularity),
         most_(most),
         access_(access),
-        accounting_(accounting) {}
+        accounting_(accounting),
+        spares_(spares) {}
 
   ~Backing();
   Backing(const Backing&) = delete;
@@ -70,7 +67,7 @@ class Backing {
   [[nodiscard]] driver::DevicePtr border(driver::DevicePtr at, driver::DevicePtr most) const;
   [[nodiscard]] bool is_stuck(driver::DevicePtr at) const;
 
-  /// Creates chunks of at most `most` bytes (zero: the default) and maps them side by side.
+  /// Maps chunks of at most `most` bytes (zero: the default), spare or new ones, side by side.
   /// Requires: nothing in `where` is mapped, and `where` consists of whole granules.
   /// Errors: kOutOfDeviceMemory if the driver or the limit has no room; kDriver. After an error
   /// only stuck ranges remain mapped.
@@ -89,15 +86,15 @@ class Backing {
 
   [[nodiscard]] bool is_view(driver::DevicePtr at) const { return views_.contains(at); }
 
-  /// Unmaps the chunk at `at` and releases its memory. Returns false if the driver refuses; the
-  /// chunk is then unchanged.
-  /// Requires: the device has finished all work on the chunk.
-  bool unmap(driver::DevicePtr at);
+  /// Unmaps the chunks of `where` and keeps them as spare ones, or releases their memory. Returns
+  /// false if the driver refuses; the chunks are then unchanged.
+  /// Requires: `where` consists of whole chunks, and the device has finished all work on them.
+  bool unmap(Range where);
 
   /// The chunks that contain `where`, as files for other processes.
   /// Requires: all of it is mapped.
   /// Errors: kInvalidArgument if this device's memory cannot be exported; kDriver.
-  [[nodiscard]] Result<SharedMemory> share(Range where) const;
+  [[nodiscard]] Result<SharedMemory> share(Range where);
 
   /// Grants the devices in `access` access to the mapped memory. Errors: kDriver.
   Status allow(const Access& access) const;
@@ -106,7 +103,7 @@ class Backing {
   using Chunks = std::map<driver::DevicePtr, Chunk>;
 
   [[nodiscard]] Bytes most_of_a_chunk() const;
-  Status make_chunks(Range where, Bytes most, Chunks& made);
+  Status make_chunks(Range where, Bytes most, Chunks& made, std::uint64_t& created);
   bool release(const Chunk& chunk);
 
   const driver::Device device_;
@@ -115,6 +112,7 @@ class Backing {
   const Bytes most_;
   const Access& access_;
   Accounting& accounting_;
+  SpareChunks& spares_;
   Chunks chunks_;
   std::map<driver::DevicePtr, Bytes> views_;
   std::vector<Range> stuck_;

@@ -41,7 +41,8 @@ struct Block {
   Block* after = nullptr;
   Block* listed_before = nullptr;  // free blocks: within their bin; gaps: within the list of gaps
   Block* listed_after = nullptr;
-  Bytes requested;  // allocated blocks
+  Bytes requested;             // allocated blocks
+  std::uint64_t freed_at = 0;  // free blocks: Region::trim_some that came next, of any part's
   TagId tag = TagId::kUntagged;
   BlockState state = BlockState::kGap;
   bool evicted = false;               // allocated blocks

@@ -23,6 +23,7 @@ HeapState::HeapState(const driver::Device& on, const HeapOptions& with)
       options(with),
       accounting(with),
       timelines(on),
+      spares(on, accounting),
       addresses(on),
       access{driver::access_of(on.id)},
       replays(with.replay) {}
@@ -113,6 +114,7 @@ Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
                                           Bytes requested,
                                           TagId tag) {
   const Lock lock(mutex);
+  const SpareChunks::Scope scope(spares);
   const bool passes_soft_limit = accounting.passes_soft_limit(size);
   if (passes_soft_limit || accounting.passes_target(size.rounded_up(addresses.granularity()))) {
     // Cached memory may suffice: only growth must be preceded by a trim.
@@ -121,7 +123,7 @@ Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
     if (passes_soft_limit) {
       trim_for_room();
     } else {
-      trim_to_target();
+      trim_to_target(size.rounded_up(addresses.granularity()));
     }
   }
   Result<driver::DevicePtr> block = allocate(key, size, requested, tag, true);
@@ -262,14 +264,11 @@ Bytes Heap::trim_sync() {
 }
 
 Bytes HeapState::trim_cached() const {
-  Bytes bytes;
-  for (const auto& region : regions.all()) {
-    if (region->key().tier == Tier::kReplay) continue;
-    const RegionLock lock(*region);
-    // Replays of the graphs captured in a pool in use still write to its free memory.
-    if (!written_while_free(region->key().pool) || region->released) bytes += region->trim();
-  }
-  return bytes;
+  return of_cached([](Region& region) { return region.trim(); });
+}
+
+Bytes HeapState::trimmable() const {
+  return of_cached([](Region& region) { return region.trimmable(); });
 }
 
 Bytes HeapState::trim() const {
@@ -319,7 +318,7 @@ Result<Region*> HeapState::region_for(const RegionKey& key) {
   if (Region* const known = regions.of(key)) return known;
   SPILLWAY_RETURN_IF_ERROR(timelines.of(driver::Stream(key.stream, device.id)).verify());
   SPILLWAY_ASSIGN_OR_RETURN(const Range range, addresses.take());
-  const RegionParts parts{device, addresses, access, accounting, timelines};
+  const RegionParts parts{device, addresses, access, accounting, timelines, spares};
   std::unique_ptr<Region> made;
   if (key.tier == Tier::kReplay) {
     made = std::make_unique<ReplayRegion>(parts, key, range);

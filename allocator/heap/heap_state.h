@@ -105,9 +105,11 @@ struct HeapState {
   Bytes trim() const SPILLWAY_REQUIRES(mutex);
   /// Releases free memory except that of replay plans.
   Bytes trim_cached() const SPILLWAY_REQUIRES(mutex);
-  /// Trims before the heap grows past its target. Also releases the memory of a replay plan that
-  /// the step does not follow.
-  void trim_to_target() const SPILLWAY_REQUIRES(mutex);
+  /// Bytes that trim_cached would release.
+  Bytes trimmable() const SPILLWAY_REQUIRES(mutex);
+  /// Releases free memory, so that the heap may grow by `size` and stay within its target. Also
+  /// releases the memory of a replay plan that the step does not follow.
+  void trim_to_target(Bytes size) const SPILLWAY_REQUIRES(mutex);
   /// Requires: the heap's lock is held.
   static Bytes trim(Region& region);
   /// If more than the target is reserved, calls trim_cached(); only the first few times per target.
@@ -171,6 +173,20 @@ struct HeapState {
     return true;
   }
 
+  /// The sum of `bytes(region)` over the heap regions whose free memory may be released, without
+  /// those of replay plans. Requires: the heap's lock is held.
+  template <typename BytesOf>
+  Bytes of_cached(BytesOf bytes) const {
+    Bytes sum;
+    for (const auto& region : regions.all()) {
+      if (region->key().tier == Tier::kReplay) continue;
+      const RegionLock lock(*region);
+      // Replays of the graphs captured in a pool in use still write to its free memory.
+      if (!written_while_free(region->key().pool) || region->released) sum += bytes(*region);
+    }
+    return sum;
+  }
+
   bool refuse_free() {
     ++bad_frees;
     return false;
@@ -184,6 +200,7 @@ struct HeapState {
   mutable Mutex mutex;
   Accounting accounting;
   driver::Timelines timelines;
+  SpareChunks spares;
   AddressSpace addresses;  // set up by open(), then guarded by `mutex`
   Access access SPILLWAY_GUARDED_BY(mutex);
   Regions regions;                              // extended under `mutex`

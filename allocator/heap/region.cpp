@@ -31,7 +31,8 @@ Region::Region(const RegionParts& parts, RegionKey key, Range range)
                parts.addresses.granularity(),
                parts.addresses.most_chunk(),
                parts.access,
-               parts.accounting),
+               parts.accounting,
+               parts.spares),
       device_(parts.device),
       key_(key),
       range_(range),
@@ -198,25 +199,84 @@ void Region::promise_fences(Block* block) {
 
 Bytes Region::trim() {
   if (scattered_) join_free(true);
-  std::vector<std::pair<Block*, driver::DevicePtr>> empty;
+  std::vector<FreeChunk> chunks = free_chunks();
+  std::erase_if(chunks, [&](const FreeChunk& each) SPILLWAY_REQUIRES(mutex) {
+    return !settle_sync(each.block).ok();
+  });
+  if (chunks.empty() || !wait_for_stream_sync().ok()) return {};
+  return unmap(chunks);
+}
+
+Bytes Region::trim_some(Bytes enough) {
+  constexpr std::size_t kMostMarks = 64;
+  if (scattered_) join_free(true);
+  std::vector<FreeChunk> chunks = free_chunks();
+  std::erase_if(chunks, [&](const FreeChunk& each) SPILLWAY_REQUIRES(mutex) {
+    return !seen_to_pass(each.block);
+  });
+  std::stable_sort(chunks.begin(), chunks.end(), [](const FreeChunk& left, const FreeChunk& right) {
+    return left.block->freed_at < right.block->freed_at;
+  });
+  Bytes found;
+  std::uint64_t last = 0;
+  auto end = chunks.begin();
+  for (; end != chunks.end() && found < enough; ++end) {
+    found += end->where.size;
+    last = end->block->freed_at;
+  }
+  chunks.erase(end, chunks.end());
+  Result<driver::Fence> mark = timelines_.of(stream()).mark();
+  if (!mark.ok()) return {};
+  marks_.push_back(mark.value());
+  ++next_mark_;
+  if (marks_.size() > kMostMarks) marks_.pop_front();
+  if (chunks.empty() || !wait_for_frees_sync(last).ok()) return {};
+  return unmap(chunks);
+}
+
+/// Blocks the host until the device has finished with what was freed by then.
+Status Region::wait_for_frees_sync(std::uint64_t freed_at) {
+  if (written_while_free(key_.pool)) return wait_for_stream_sync();
+  const std::uint64_t first = next_mark_ - marks_.size();
+  return driver::Timeline::wait_sync(marks_[freed_at < first ? 0 : freed_at - first]);
+}
+
+Bytes Region::trimmable() {
+  if (scattered_) join_free(true);
+  Bytes bytes;
+  for (const FreeChunk& each : free_chunks())
+    bytes += each.where.size;
+  return bytes;
+}
+
+/// The completely free chunks, those of small blocks first. A block's last one comes first: without
+/// it the block remains the first part.
+std::vector<Region::FreeChunk> Region::free_chunks() const {
+  std::vector<FreeChunk> chunks;
   for (Block* const block : free_.all()) {
     if (block->size < backing_.granularity()) continue;
-    auto chunk = backing_.chunks().lower_bound(block->at);
-    for (; chunk != backing_.chunks().end() && chunk->first < block->end(); ++chunk) {
-      if (!block->range().contains({chunk->first, chunk->second.size})) continue;
-      if (!settle_sync(block).ok()) break;
-      empty.emplace_back(block, chunk->first);
+    const auto begin = backing_.chunks().lower_bound(block->at);
+    for (auto chunk = backing_.chunks().lower_bound(block->end()); chunk != begin;) {
+      --chunk;
+      const Range where{chunk->first, chunk->second.size};
+      if (block->range().contains(where)) chunks.push_back({block, where});
     }
   }
-  if (empty.empty() || !wait_for_stream_sync().ok()) return {};
+  return chunks;
+}
+
+Bytes Region::unmap(const std::vector<FreeChunk>& chunks) {
   Bytes back;
-  // From the last chunk of a block to its first, so that the block remains the first part.
-  std::reverse(empty.begin(), empty.end());
-  for (const auto& [block, at] : empty) {
-    const Range chunk{at, backing_.chunks().at(at).size};
-    if (!backing_.unmap(chunk.begin)) continue;
-    back += chunk.size;
-    change_state(block, chunk, BlockState::kGap);
+  for (auto each = chunks.begin(); each != chunks.end();) {
+    Block* const block = each->block;
+    Range run = each->where;  // of one call to the driver
+    for (++each; each != chunks.end() && each->block == block && each->where.end() == run.begin;
+         ++each) {
+      run = {each->where.begin, each->where.size + run.size};
+    }
+    if (!backing_.unmap(run)) continue;
+    back += run.size;
+    change_state(block, run, BlockState::kGap);
   }
   return back;
 }

@@ -17,6 +17,7 @@
 #include "allocator/heap/range.h"
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <set>
 #include <string>
@@ -49,6 +50,7 @@ struct RegionParts {
   const Access& access;
   Accounting& accounting;
   driver::Timelines& timelines;
+  SpareChunks& spares;
 };
 
 /// The blocks of one stream in one range of addresses. All its blocks are for work on that stream.
@@ -156,6 +158,15 @@ class alignas(64) Region {
   /// for are kept.
   virtual Bytes trim() SPILLWAY_REQUIRES(mutex);
 
+  /// Releases such chunks until that is at least `enough`, those first that were freed the longest
+  /// ago, except what other streams still use. Returns the released bytes.
+  /// Stream: blocks the host until the device has reached the call of trim_some that followed the
+  /// last of these frees.
+  Bytes trim_some(Bytes enough) SPILLWAY_REQUIRES(mutex);
+
+  /// Bytes that trim would release.
+  [[nodiscard]] Bytes trimmable() SPILLWAY_REQUIRES(mutex);
+
   /// Heap::evict for allocated blocks of this heap region. Returns the released bytes.
   virtual Bytes evict(const std::vector<Block*>& blocks) SPILLWAY_REQUIRES(mutex);
 
@@ -217,6 +228,15 @@ class alignas(64) Region {
     Block* right;  // null if none
   };
 
+  /// A chunk in a free block.
+  struct FreeChunk {
+    Block* block;
+    Range where;
+  };
+
+  [[nodiscard]] std::vector<FreeChunk> free_chunks() const SPILLWAY_REQUIRES(mutex);
+  Bytes unmap(const std::vector<FreeChunk>& chunks) SPILLWAY_REQUIRES(mutex);
+  Status wait_for_frees_sync(std::uint64_t freed_at) SPILLWAY_REQUIRES(mutex);
   Block* fitting(Bytes size, int most_looked) SPILLWAY_REQUIRES(mutex);
   Block* best_of(Block* list, Bytes size, int most_looked) SPILLWAY_REQUIRES(mutex);
   Block* first_to_pass(Block* list, Block* otherwise) SPILLWAY_REQUIRES(mutex);
@@ -257,6 +277,10 @@ class alignas(64) Region {
   Block* first_ SPILLWAY_GUARDED_BY(mutex);
   Block* gaps_ SPILLWAY_GUARDED_BY(mutex);
   Bytes cached_ SPILLWAY_GUARDED_BY(mutex);  // free
+  // Points of the stream, made by trim_some: what was freed before one is no longer used once it
+  // has passed.
+  std::deque<driver::Fence> marks_ SPILLWAY_GUARDED_BY(mutex);
+  std::uint64_t next_mark_ SPILLWAY_GUARDED_BY(mutex) = 0;  // the number of the next one
 };
 
 /// Holds a heap region's lock for a scope that reads it.

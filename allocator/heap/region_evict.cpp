@@ -60,7 +60,7 @@ Bytes Region::evict(const std::vector<Block*>& blocks) {
   Bytes back;
   for (const auto& [at, candidate] : going) {
     if (candidate.has_free && !waited) continue;
-    if (!backing_.unmap(at)) continue;
+    if (!backing_.unmap(candidate.chunk)) continue;
     back += candidate.chunk.size;
     drop_free_parts(candidate.block, candidate.chunk);
   }
@@ -149,7 +149,7 @@ void Region::unback(const std::vector<Block*>& blocks, const std::vector<Range>&
   for (const Range& range : ranges) {
     for (driver::DevicePtr at = range.begin; at < range.end();) {
       const driver::DevicePtr next = backing_.border(at, range.end());
-      backing_.unmap(at);
+      backing_.unmap({at, distance(at, next)});
       at = next;
     }
   }

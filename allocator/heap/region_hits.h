@@ -56,6 +56,7 @@ inline void Region::give(Block* block) {
   if (block->ties != nullptr) promise_fences(block);
   if (block->evicted) return give_pieces(block);
   block->state = BlockState::kFree;
+  block->freed_at = next_mark_;
   if (!join_neighbors(block)) merge_and_list(block);
 }
 
@@ -94,10 +95,12 @@ inline bool Region::join_neighbors(Block* block) {
       size += next->size;
       forget(next);
     }
+    previous->freed_at = block->freed_at;  // the latest
     forget(block);
     resize(previous, size);
   } else if (joins_next) {
     next->at = block->at;
+    next->freed_at = block->freed_at;
     const Bytes size = next->size + block->size;
     forget(block);
     resize(next, size);

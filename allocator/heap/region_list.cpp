@@ -17,6 +17,7 @@ Block* Region::split(Block* block, Bytes size) {
     rest->ties = std::make_unique<PendingUses>();
     rest->ties->fences.add(block->ties->fences);
   }
+  rest->freed_at = block->freed_at;
   block->size = size;
   rest->before = block;
   rest->after = block->after;
@@ -40,6 +41,7 @@ Block* Region::carve(Block* block, Range where) {
 void Region::absorb_after(Block* block) {
   Block* const next = block->after;
   block->size += next->size;
+  block->freed_at = std::max(block->freed_at, next->freed_at);
   if (next->ties != nullptr) {
     if (block->ties == nullptr) block->ties = std::make_unique<PendingUses>();
     block->ties->fences.add(next->ties->fences);

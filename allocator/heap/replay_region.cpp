@@ -329,7 +329,7 @@ Bytes ReplayRegion::trim() {
   }
   Bytes gone;
   for (const Range& chunk : empty) {
-    if (backing_.unmap(chunk.begin)) gone += chunk.size;
+    if (backing_.unmap(chunk)) gone += chunk.size;
   }
   if (taken_.empty() && backing_.chunks().empty()) requests_.clear();
   return gone;

@@ -38,7 +38,8 @@ driver::DevicePtr HeapState::take_replayed(ReplayRegion& region, Bytes size, Tag
     if (!missing) return region.take(size, tag);
   }
   const Lock lock(mutex);
-  if (*missing > accounting.room_to_target()) trim_cached();
+  const SpareChunks::Scope scope(spares);
+  if (*missing > accounting.room_to_target()) trim_to_target(*missing);
   const LightLock region_lock(region.mutex);
   Status mapped = region.map_next(size);
   if (!mapped.ok()) region.fall_back();
@@ -111,8 +112,7 @@ void HeapState::end_step() {
 std::optional<Bytes> HeapState::room_for(const StepSequence& sequence) {
   const Lock lock(mutex);
   if (!accounting.has_target()) return std::nullopt;
-  trim_cached();
-  Bytes room = accounting.room_to_target();
+  Bytes room = accounting.room_to_target(trimmable());
   Bytes remade;  // allocated twice until the last step's block is freed
   for (const StepRequest& request : sequence.requests) {
     if (request.end == BlockEnd::kNextStep) room += request.size;
@@ -170,6 +170,7 @@ void HeapState::adopt(const ReplayPlan& plan, std::optional<Bytes> room) {
     if (!made.ok()) return replay.stop();
     region = static_cast<ReplayRegion*>(made.value());
   }
+  const SpareChunks::Scope scope(spares);
   std::optional<Bytes> at_once;
   if (room) {
     // Bytes that the room leaves for others stay free.

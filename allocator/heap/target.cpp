@@ -156,8 +156,14 @@ bool HeapState::has_many_pages() const {
   return accounting.target() >= smallest_budget();
 }
 
-void HeapState::trim_to_target() const {
-  trim_cached();
+void HeapState::trim_to_target(Bytes size) const {
+  Bytes lacks = saturating_sub(size, accounting.room_to_target());
+  of_cached([&lacks](Region& region) {
+    const Bytes released = lacks.zero() ? Bytes{} : region.trim_some(lacks);
+    lacks = saturating_sub(lacks, released);
+    return released;
+  });
+  if (!lacks.zero()) trim_cached();
   ReplayRegion* const region = replay_region.load(std::memory_order_relaxed);
   if (region == nullptr) return;
   const LightLock lock(region->mutex);

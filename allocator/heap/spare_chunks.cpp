@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/heap/spare_chunks.h"
+
+#include <algorithm>
+
+namespace spillway {
+
+bool SpareChunks::keep(const Chunk& chunk) {
+  if (scopes_ == 0 || chunk.exported) return false;
+  chunks_.push_back(chunk);
+  return true;
+}
+
+std::optional<Chunk> SpareChunks::take(Bytes size) {
+  const auto found = std::find_if(
+      chunks_.rbegin(), chunks_.rend(), [size](const Chunk& each) { return each.size == size; });
+  if (found == chunks_.rend()) return std::nullopt;
+  const Chunk chunk = *found;
+  *found = chunks_.back();
+  chunks_.pop_back();
+  return chunk;
+}
+
+void SpareChunks::make_room(Bytes size) {
+  for (Bytes released; released < size && !chunks_.empty();) {
+    released += chunks_.back().size;
+    release_last();
+  }
+}
+
+void SpareChunks::release_all() {
+  while (!chunks_.empty())
+    release_last();
+}
+
+void SpareChunks::release_last() {
+  const Chunk chunk = chunks_.back();
+  chunks_.pop_back();
+  const driver::CurrentDevice current(*device_.api, device_.context);
+  const driver::OutsideCaptures outside(*device_.api);
+  if (device_.api->MemRelease(chunk.handle) == CUDA_SUCCESS) return;
+  lost_ += chunk.size;
+  accounting_.stuck(chunk.size);
+}
+
+}  // namespace spillway

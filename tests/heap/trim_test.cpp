@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a heap releases to stay within its target.
+#include "emulator/emulator.h"
+#include "tests/heap/heap_fixture.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace spillway {
+namespace {
+
+/// Counts how often the host waits, and the most memory that exists when some is mapped. No query
+/// sees an event to have passed.
+class TrimTest : public HeapTest {
+ protected:
+  void SetUp() override {
+    HeapTest::SetUp();
+    waits_ = 0;
+    most_used_ = 0;
+    table_.EventQuery = [](CUevent) {
+      return CUDA_ERROR_NOT_READY;
+    };
+    table_.EventSynchronize = [](CUevent event) {
+      ++waits_;
+      return driver::api().value()->EventSynchronize(event);
+    };
+    table_.MemMap = [](CUdeviceptr at,
+                       std::size_t bytes,
+                       std::size_t offset,
+                       CUmemGenericAllocationHandle handle,
+                       unsigned long long flags) {
+      most_used_ = std::max(most_used_, spillway_emulator_used(0));
+      return driver::api().value()->MemMap(at, bytes, offset, handle, flags);
+    };
+  }
+
+  /// Growth within this target.
+  driver::DevicePtr allocate_within(Bytes target, Bytes size) {
+    heap_->placement().set_target(target);
+    return allocate(size);
+  }
+
+  static inline int waits_ = 0;
+  static inline std::uint64_t most_used_ = 0;
+};
+
+TEST_F(TrimTest, NoMoreIsReleasedThanIsNeeded) {
+  std::vector<driver::DevicePtr> freed;
+  for (int i = 0; i < 8; ++i) {
+    freed.push_back(allocate(2_MiB));
+    allocate(2_MiB);
+  }
+  for (const driver::DevicePtr at : freed)
+    free(at);
+
+  allocate_within(32_MiB, 4_MiB);
+
+  EXPECT_EQ(heap_->stats().reserved, 32_MiB);
+  EXPECT_EQ(heap_->stats().cached, 12_MiB);
+}
+
+TEST_F(TrimTest, WhatWasFreedTheLongestAgoGoesFirstAndTheHostWaitsForNothingLater) {
+  const auto first = allocate(4_MiB);
+  allocate(2_MiB);
+  const auto second = allocate(4_MiB);
+  allocate(2_MiB);
+  free(first);
+  free(second);
+  const auto third = allocate_within(14_MiB, 6_MiB);  // in the memory of one of them
+  EXPECT_EQ(waits_, 1);
+  free(third);
+
+  allocate_within(18_MiB, 8_MiB);  // in its memory and some of the other one: that was waited for
+
+  EXPECT_EQ(waits_, 1);
+  EXPECT_EQ(heap_->stats().cached, 0_B);
+}
+
+TEST_F(TrimTest, MemoryMovesWithoutBeingReleasedAndWithoutExceedingTheBudget) {
+  heap_->limits().hold_budget(16_MiB);
+  const auto before = spillway_emulator_used(0);
+  std::vector<driver::DevicePtr> freed;
+  for (int i = 0; i < 4; ++i) {
+    freed.push_back(allocate(2_MiB));
+    allocate(2_MiB);
+  }
+  for (const driver::DevicePtr at : freed)
+    free(at);
+  const HeapStats had = heap_->stats();
+  most_used_ = 0;
+
+  allocate_within(16_MiB, 6_MiB);
+
+  EXPECT_EQ(heap_->stats().reserved, 16_MiB);
+  EXPECT_EQ(heap_->stats().driver_releases, had.driver_releases);
+  EXPECT_EQ(heap_->stats().driver_allocations, had.driver_allocations);
+  EXPECT_LE(most_used_ - before, (16_MiB).count());
+  EXPECT_EQ(spillway_emulator_used(0) - before, (16_MiB).count());
+}
+
+TEST_F(TrimTest, WhatIsMergedWasFreedWhenItsLastPartWas) {
+  const auto keep_apart = [&] {
+    static_cast<void>(allocate(2_MiB));
+  };
+  for (const std::vector<int>& order : {std::vector{1}, {0, 1}, {1, 0}, {0, 2, 1}}) {
+    make_heap({});
+    std::vector<driver::DevicePtr> parts;
+    for (int i = 0; i < 3; ++i)
+      parts.push_back(allocate(2_MiB));
+    keep_apart();
+    const auto other = allocate(2_MiB);
+    keep_apart();
+    for (std::size_t i = 0; i + 1 < order.size(); ++i)
+      free(parts[static_cast<std::size_t>(order[i])]);
+    free(other);
+    // Releases the memory of `other`, which was freed last of equally large blocks.
+    allocate_within(heap_->stats().reserved + 2_MiB, 4_MiB);
+    free(parts[static_cast<std::size_t>(order.back())]);
+    waits_ = 0;
+
+    const Bytes hole = heap_->stats().cached;
+    allocate_within(heap_->stats().reserved + 2_MiB, hole + 2_MiB);
+
+    EXPECT_EQ(hole, Bytes{order.size() * (2_MiB).count()});
+    EXPECT_EQ(heap_->stats().cached, 0_B);
+    EXPECT_EQ(waits_, 1);
+  }
+}
+
+TEST_F(TrimTest, ChunksOfAnotherSizeAreReleasedBeforeNewOnesAreMade) {
+  table_.MemGetInfo = [](std::size_t* left, std::size_t* total) {
+    *left = *total = std::size_t{64} << 30;  // chunks are a share of it
+    return CUDA_SUCCESS;
+  };
+  make_heap({});
+  const auto before = spillway_emulator_used(0);
+  const auto large = allocate(40_MiB);
+  ASSERT_LT(heap_->stats().driver_allocations, 20U);
+  allocate(2_MiB);
+  heap_->limits().hold_budget(44_MiB);
+  free(large);
+  most_used_ = 0;
+
+  allocate_within(44_MiB, 42_MiB);
+
+  EXPECT_LE(most_used_ - before, (44_MiB).count());
+  EXPECT_EQ(spillway_emulator_used(0) - before, heap_->stats().reserved.count());
+}
+
+TEST_F(TrimTest, WhatMovesNowhereIsReleased) {
+  const auto before = spillway_emulator_used(0);
+  const auto large = allocate(12_MiB);
+  allocate(2_MiB);
+  free(large);
+  heap_->limits().hold_budget(14_MiB);
+
+  EXPECT_FALSE(heap_->allocate(14_MiB, main_, TagId::kUntagged).ok());
+
+  EXPECT_EQ(heap_->stats().reserved, 2_MiB);
+  EXPECT_EQ(spillway_emulator_used(0) - before, (2_MiB).count());
+}
+
+TEST_F(TrimTest, MemoryThatOtherProcessesMayMapIsReleased) {
+  const auto shared = allocate(2_MiB);
+  allocate(2_MiB);
+  ASSERT_TRUE(heap_->share(shared).ok());
+  free(shared);
+  const HeapStats had = heap_->stats();
+
+  allocate_within(6_MiB, 4_MiB);
+
+  EXPECT_EQ(heap_->stats().driver_releases, had.driver_releases + 1);
+  EXPECT_EQ(heap_->stats().driver_allocations, had.driver_allocations + 2);
+}
+
+}  // namespace
+}  // namespace spillway
