@@ -38,7 +38,7 @@ void SpareChunks::release_last() {
   chunks_.pop_back();
   const driver::CurrentDevice current(*device_.api, device_.context);
   const driver::OutsideCaptures outside(*device_.api);
-  if (device_.api->MemRelease(chunk.handle) == CUDA_SUCCESS) return;
+  if (device_.api->MemRelease(chunk.handle) == CUDA_SUCCESS) return accounting_.unmapped({}, 1);
   lost_ += chunk.size;
   accounting_.stuck(chunk.size);
 }

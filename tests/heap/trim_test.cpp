@@ -157,6 +157,7 @@ TEST_F(TrimTest, WhatMovesNowhereIsReleased) {
   EXPECT_FALSE(heap_->allocate(14_MiB, main_, TagId::kUntagged).ok());
 
   EXPECT_EQ(heap_->stats().reserved, 2_MiB);
+  EXPECT_EQ(heap_->stats().driver_releases, heap_->stats().driver_allocations - 1);
   EXPECT_EQ(spillway_emulator_used(0) - before, (2_MiB).count());
 }
 
