@@ -60,6 +60,13 @@ def compiled_half(session: Session) -> float:
     return found["budgets"][0]["ms"] / found["plain"]["ms"]
 
 
+@figure("plan_compiled_half_offloaded", SLOWDOWN, "<= 1.03", "cpu")
+def compiled_half_offloaded(session: Session) -> float:
+    """Eight compiled layers of Llama 3 70B, half of what their graphs save offloaded (dry run)."""
+    found = session.dry("h200", "planning", "llama-70b-8-layers:compiled", "0.5")
+    return found["budgets"][0]["ms"] / found["plain"]["ms"]
+
+
 @figure("plan_compiled_of_limit_worst", ETA, ">= 0.92", "cpu")
 def compiled_eta(session: Session) -> float:
     """Inside compiled graphs, at budgets down to 1.1 times the smallest one, by offloading (dry run)."""
