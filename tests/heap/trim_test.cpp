@@ -147,7 +147,7 @@ TEST_F(TrimTest, ChunksOfAnotherSizeAreReleasedBeforeNewOnesAreMade) {
   EXPECT_EQ(spillway_emulator_used(0) - before, heap_->stats().reserved.count());
 }
 
-TEST_F(TrimTest, WhatMovesNowhereIsReleased) {
+TEST_F(TrimTest, WhatIsNotMappedAgainIsReleased) {
   const auto before = spillway_emulator_used(0);
   const auto large = allocate(12_MiB);
   allocate(2_MiB);
