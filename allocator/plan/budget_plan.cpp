@@ -41,7 +41,7 @@ std::vector<std::uint64_t> allocated_bytes(const StepProfile& profile,
   // Prefix sums of the changes at each event.
   std::vector<std::uint64_t> change(profile.events() + 1);
   const auto in_use = operands_in_use(profile, actions);
-  const auto first_use = first_uses(profile, in_use);
+  const auto first_use = first_uses(profile, actions, in_use);
   for (std::size_t candidate = 0; candidate < actions.size(); ++candidate) {
     const Action action = actions[candidate];
     for (const Window& window : profile.candidates[candidate].windows) {
@@ -51,6 +51,12 @@ std::vector<std::uint64_t> allocated_bytes(const StepProfile& profile,
         back = std::clamp(fetch[candidate], window.from, window.to);
       change[back] += window.bytes;
       change[window.to] -= window.bytes;  // wraps, and wraps back
+      if (action != Action::kOffload || fetch.empty()) continue;
+      // It has been fetched for a product that is recomputed within the window.
+      if (window.from < first_use[candidate] && first_use[candidate] < window.to) {
+        change[std::max(fetch[candidate], window.from)] += window.bytes;
+        change[first_use[candidate]] -= window.bytes;
+      }
     }
   }
   for (std::size_t row = 0; row < in_use.size(); ++row) {

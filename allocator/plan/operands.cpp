@@ -196,10 +196,12 @@ ComputedLater computed_later(const StepProfile& profile, const Operand& operand)
 
 std::vector<std::size_t> first_uses(const StepProfile& profile,
                                     const std::vector<Action>& actions) {
-  return first_uses(profile, operands_in_use(profile, actions));
+  return first_uses(profile, actions, operands_in_use(profile, actions));
 }
 
-std::vector<std::size_t> first_uses(const StepProfile& profile, const std::vector<bool>& in_use) {
+std::vector<std::size_t> first_uses(const StepProfile& profile,
+                                    const std::vector<Action>& actions,
+                                    const std::vector<bool>& in_use) {
   std::vector<std::size_t> first_use;
   first_use.reserve(profile.candidates.size());
   for (std::size_t candidate = 0; candidate < profile.candidates.size(); ++candidate)
@@ -209,11 +211,22 @@ std::vector<std::size_t> first_uses(const StepProfile& profile, const std::vecto
     std::size_t& event = first_use[operand.storage];
     if (!in_use[each] && operand.from == event) event = offloaded_until(profile, operand);
   }
-  std::set<std::size_t> used;
+  std::vector<bool> used(profile.candidates.size());
   for (std::size_t each = 0; each < in_use.size(); ++each)
-    if (in_use[each]) used.insert(profile.memory.operands[each].storage);
+    if (in_use[each]) used[profile.memory.operands[each].storage] = true;
   for (const std::size_t storage : profile.memory.operands_only)
-    if (!used.contains(storage)) first_use[storage] = profile.events();
+    if (!used[storage]) first_use[storage] = profile.events();
+  // A product that is recomputed later than recorded uses its operands then. It has the earlier
+  // rows.
+  for (std::size_t each = 0; each < in_use.size(); ++each) {
+    if (in_use[each]) continue;
+    const Operand& operand = profile.memory.operands[each];
+    for (const Operand::Product& product : operand.products) {
+      const std::size_t later = first_use[product.storage];
+      if (actions[product.storage] == Action::kRecompute && later >= operand.to)
+        first_use[operand.storage] = std::min(first_use[operand.storage], later);
+    }
+  }
   return first_use;
 }
 

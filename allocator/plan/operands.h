@@ -66,6 +66,8 @@ std::size_t offloaded_until(const StepProfile& profile, const Operand& operand);
 /// number of events if it is never used.
 std::vector<std::size_t> first_uses(const StepProfile& profile, const std::vector<Action>& actions);
 /// Likewise; `in_use`: operands_in_use() of the actions.
-std::vector<std::size_t> first_uses(const StepProfile& profile, const std::vector<bool>& in_use);
+std::vector<std::size_t> first_uses(const StepProfile& profile,
+                                    const std::vector<Action>& actions,
+                                    const std::vector<bool>& in_use);
 
 }  // namespace spillway

@@ -113,23 +113,7 @@ std::vector<std::size_t> OperandsInUse::settle(std::size_t storage, Action actio
 }
 
 std::vector<std::size_t> OperandsInUse::first_use() const {
-  std::vector<std::size_t> first_use;
-  first_use.reserve(profile_->candidates.size());
-  for (std::size_t candidate = 0; candidate < profile_->candidates.size(); ++candidate)
-    first_use.push_back(profile_->first_use(candidate));
-  const auto& operands = profile_->memory.operands;
-  for (std::size_t each = operands.size(); each-- > 0;) {
-    std::size_t& event = first_use[operands[each].storage];
-    if (!in_use(each) && operands[each].from == event) event = index_->later[each].event;
-  }
-  for (const std::size_t storage : profile_->memory.operands_only) {
-    const auto as_operand = of_storage(storage);
-    if (std::none_of(
-            as_operand.begin(), as_operand.end(), [&](std::size_t each) { return in_use(each); })) {
-      first_use[storage] = profile_->events();
-    }
-  }
-  return first_use;
+  return first_uses(*profile_, actions_, {in_use_.begin(), in_use_.end()});
 }
 
 }  // namespace spillway

@@ -125,13 +125,14 @@ void PeakProfile::each_absence_before(std::size_t event, std::size_t candidate, 
   const auto drop_last = [&] {
     windows = windows.first(windows.size() - 1);
   };
-  while (!windows.empty() && windows.back().to > event)
+  // A product may be recomputed from it within a window.
+  while (!windows.empty() && windows.back().from >= event)
     drop_last();
   auto as_operand = operands_.of_storage(candidate);
   while (!as_operand.empty() && operands[as_operand.front()].to > event)
     as_operand = as_operand.subspan(1);
   for (bool more = true; more;) {
-    if (!windows.empty() && windows.back().to == event) {
+    if (!windows.empty() && windows.back().to >= event) {
       const Window& window = windows.back();
       drop_last();
       const bool is_first = windows.empty();

@@ -44,12 +44,29 @@ double Clock::copy(Engines& engines, Work direction, double ready, const Cost& c
   Engine& engine = in ? engines.to_device : engines.from_device;
   const Engine& other = in ? engines.from_device : engines.to_device;
   const double rate = in ? settings_.host_to_device : settings_.device_to_host;
-  engine.begin = std::max(ready, engine.end);
   const double moving = std::max(static_cast<double>(cost.bytes) / rate, cost.least);
+  while (!engine.copies.empty() && engine.copies.front().second <= host_)
+    engine.copies.pop_front();
+  if (cost.bytes <= rates::kSmallCopy && ready < engine.end) {
+    const double seconds = settings_.latency + moving;
+    engines.busy[static_cast<std::size_t>(direction)] += seconds;
+    engine.end += seconds;  // of the copies that it passes
+    return turn_of_small(engine, ready) + seconds;
+  }
+  engine.begin = std::max(ready, engine.end);
   const double seconds = beside(other, engine.begin, settings_.latency + moving);
   engine.end = engine.begin + seconds;
+  if (settings_.is_virtual) engine.copies.emplace_back(engine.begin, engine.end);
   engines.busy[static_cast<std::size_t>(direction)] += seconds;
   return engine.end;
+}
+
+/// When a small copy begins: once the copy that runs when it is ready has ended. The engine serves
+/// streams in turn, and each of them offers one copy at a time.
+double Clock::turn_of_small(const Engine& engine, double ready) {
+  for (const auto& [begin, end] : engine.copies)
+    if (ready < end) return begin <= ready ? end : ready;
+  return ready;
 }
 
 /// Duration of a copy that takes `alone` seconds on an idle link. While the other engine's last

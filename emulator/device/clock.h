@@ -6,6 +6,8 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <deque>
+#include <utility>
 #include <vector>
 
 namespace spillway::emulator {
@@ -14,7 +16,7 @@ namespace spillway::emulator {
 struct Cost {
   enum class Kind {
     kNone,
-    kHostToDevice,  // one copy engine per device and direction, in submission order
+    kHostToDevice,  // one copy engine per device and direction, large ones in submission order
     kDeviceToHost,
     kOnHost,
     kBetweenDevices,
@@ -45,6 +47,9 @@ inline constexpr std::size_t kWorks = 7;
 namespace rates {
 
 inline constexpr double kOnHost = 20e9;  // bytes per second
+
+/// A copy of at most these bytes passes copies of other streams that have not begun.
+inline constexpr std::uint64_t kSmallCopy = 64U << 10U;
 
 }  // namespace rates
 
@@ -84,7 +89,8 @@ class Clock {
   /// A copy engine's last copy.
   struct Engine {
     double begin = 0;
-    double end = 0;  // when it is free
+    double end = 0;                                  // when it is free
+    std::deque<std::pair<double, double>> copies{};  // that may not have ended yet, in order
   };
 
   struct Engines {
@@ -96,6 +102,7 @@ class Clock {
 
   [[nodiscard]] double beside(const Engine& other, double begin, double alone) const;
   double copy(Engines& engines, Work direction, double ready, const Cost& cost) const;
+  [[nodiscard]] static double turn_of_small(const Engine& engine, double ready);
   static double compute(Engines& engines, KernelKind kind, double begin, double seconds);
 
   const ClockSettings settings_;

@@ -85,3 +85,42 @@ def test_cudnns_output_and_reserve_are_recomputed_where_cublas_has_one_workspace
 )
 def test_otherwise_cudnns_recurrent_layers_are_kept(variant: dict[str, Any]) -> None:
     assert recurrent(**variant) == (0, 0)
+
+
+# A network under autocast whose norms compute in float32: each saves its input's cast, and a shortcut
+# saves that input once more, later.
+CASTS = """
+import json, spillway, torch
+from torch import nn
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.conv = nn.GroupNorm(32, 256), nn.Conv2d(256, 256, 3, padding=1)
+        self.shortcut = nn.Conv2d(256, 256, 1)
+    def forward(self, x):
+        return self.conv(nn.functional.silu(self.norm(x))) + self.shortcut(x)
+model = nn.Sequential(nn.Conv2d(4, 256, 1), *(Block() for _ in range(6))).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+for _ in range(6):
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        loss = model(torch.randn(16, 4, 64, 64, device="cuda")).float().square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+tag = spillway.stats()["tags"].get("job", {})
+print(json.dumps([torch.cuda.max_memory_reserved(), tag.get("plan_mismatches"), tag.get("last")]))
+"""
+
+
+@pytest.mark.parametrize("share", [0.6, 0.8])
+def test_steps_save_the_same_whether_a_plan_keeps_casts_or_not(share: float) -> None:
+    def job(*options: str) -> Any:
+        result = spillway("dry-run", "h200", *options, "--", sys.executable, "-c", CASTS)
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout.splitlines()[0])
+
+    reserved, *_ = job()
+    _, mismatches, last = job("--budget", str(int(share * reserved)))
+
+    assert last["recomputed_bytes"] > 0
+    assert mismatches == 0

@@ -89,6 +89,26 @@ TEST_F(ClockTest, TwoCopiesInOneDirectionTakeTheSum) {
               2 * kToDevice);
 }
 
+TEST_F(ClockTest, ASmallCopyPassesCopiesOfAnotherStreamThatHaveNotBegun) {
+  EXPECT_TIME(time(two_,
+                   [&] {
+                     for (int each = 0; each < 4; ++each)
+                       send(one_);
+                     copy(other_.at(), other_host_.at(), 8, two_);
+                   }),
+              kToDevice + kLatency);
+}
+
+TEST_F(ClockTest, ASmallCopyOfTheSameStreamIsTheLast) {
+  EXPECT_TIME(time(one_,
+                   [&] {
+                     send(one_);
+                     send(one_);
+                     copy(other_.at(), other_host_.at(), 8, one_);
+                   }),
+              2 * kToDevice + kLatency);
+}
+
 TEST_F(ClockTest, ACopyBehindAWaitBeginsAfterWhatItWaitsFor) {
   EXPECT_TIME(time(two_,
                    [&] {

@@ -103,6 +103,51 @@ TEST(OperandsTest, AnUnusedOperandIsPrefetchedAsEarlyAsThereIsRoom) {
   EXPECT_EQ(first_uses(step, offloaded)[2], step.memory.event_of(11));
 }
 
+/// The gate is used for its activation only, and is released before the own use of that.
+StepProfile profile_of_released_gate() {
+  StepCurve curve;
+  curve.allocated = std::vector<std::uint64_t>(15, 500);
+  curve.absences = {{0, 1, 5, 100},
+                    {1, 2, 6, 100},
+                    {2, 3, 7, 100},
+                    {0, 7, 15, 100},
+                    {3, 4, 8, 100},
+                    {3, 9, 15, 100},
+                    {1, 12, 15, 100},
+                    {2, 13, 15, 100}};
+  curve.asks = {
+      {0, 5, 1}, {1, 6, 3}, {2, 7, 3}, {3, 8, kNothing}, {1, 11, kNothing}, {2, 11, kNothing}};
+  StepProfile profile{RecordedStep(curve, 4)};
+  profile.candidates[1].recompute = 0.1;
+  profile.candidates[3].recompute = 0.1;
+  profile.seconds.assign(profile.events(), 1);
+  profile.link = {100, 100, 0};
+  return profile;
+}
+
+TEST(OperandsTest, ALaterRecomputationUsesItsOperandsThen) {
+  StepProfile step = profile_of_released_gate();
+  const std::vector<Action> offloaded = {
+      Action::kOffload, Action::kRecompute, Action::kOffload, Action::kOffload};
+  std::vector<Action> all = offloaded;
+  all[1] = Action::kOffload;
+  const std::size_t later = step.memory.event_of(11);
+
+  EXPECT_EQ(first_uses(step, offloaded)[0], later);
+  EXPECT_EQ(first_uses(step, all)[0], step.events());  // nothing uses it
+  // It is prefetched as early as there is room, and is resident from then on.
+  const BudgetPlan with_room = plan_with(step, offloaded, 10000_B);
+  EXPECT_EQ(with_room.fetch[0], step.memory.event_of(8));
+  EXPECT_EQ(allocated_bytes(step, offloaded, with_room.fetch)[later - 1],
+            allocated_bytes(step, offloaded)[later - 1] + 200);  // the other half, too
+  EXPECT_EQ(check_plan(step, with_room, 10000_B), std::nullopt);
+  // Without room, the recomputation waits for it.
+  step.memory.peaks[later - 1] = 700;
+  const BudgetPlan without = plan_with(step, offloaded, 500_B);
+  EXPECT_EQ(without.fetch[0], later);
+  EXPECT_GE(without.timing.stall_in, step.link.in_seconds(100));
+}
+
 TEST(OperandsTest, ALaterRecomputationHasRoomForItsTemporaryMemory) {
   StepProfile step = profile_of_gated_block();
   step.memory.besides = {0, 70, 0, 0};

@@ -20,6 +20,7 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
 
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <unordered_map>
@@ -136,6 +137,9 @@ bool SavedStorage::save(const Saved& saved, const RegionOptions& region) {
     } else if (waiting_ != nullptr) {
       waiting_->saved.emplace_back(saved.bytes, saved.version);
       leaves = true;
+    } else if (std::exchange(waits_again_, false)) {
+      wait(saved, region);
+      leaves = true;
     } else {
       leaves = !copy_.empty() && save_again(saved, region);
     }
@@ -163,9 +167,7 @@ bool SavedStorage::save_first(const Saved& saved, const RegionOptions& region, D
   if (site_.watched) device_.curve().saved(site_.step, address_of(saved.storage), size_);
   see_running_statistics(!decision.known);
   if (decision.waits) {
-    waiting_ = std::make_unique<Waiting>(
-        Waiting{saved.storage, region, saved.stream, {{saved.bytes, saved.version}}});
-    wait_at_site();
+    wait(saved, region);
     return true;
   }
   if (!decision.offload) return false;
@@ -178,6 +180,27 @@ bool SavedStorage::save_first(const Saved& saved, const RegionOptions& region, D
     device_.curve().watch(site_.step, address_of(saved.storage), site_.index, size_);
   has_left(region, *copied);
   return true;
+}
+
+void SavedStorage::wait(const Saved& saved, const RegionOptions& region) {
+  waiting_ = std::make_unique<Waiting>(
+      Waiting{saved.storage, region, saved.stream, {{saved.bytes, saved.version}}});
+  wait_at_site();
+}
+
+void SavedStorage::own_substitutes(std::vector<std::shared_ptr<SharedStorage>> substitutes) {
+  for (const auto& substitute : substitutes)
+    substitute->release_without_handles();
+  const LightLock lock(mutex_);
+  std::move(substitutes.begin(), substitutes.end(), std::back_inserter(substitutes_));
+}
+
+void SavedStorage::release_without_handles() {
+  std::unique_ptr<Waiting> left;  // destroyed without the lock
+  const LightLock lock(mutex_);
+  if (handles_ > 0 || waiting_ == nullptr) return;
+  left = std::move(waiting_);
+  waits_again_ = true;
 }
 
 void SavedStorage::has_left(const RegionOptions& region, Bytes copied) {

@@ -44,6 +44,11 @@ class SavedStorage final : public SharedStorage, public std::enable_shared_from_
 
   [[nodiscard]] int recompute_depth() const { return chain_; }
 
+  /// Gives it the storages that would have been saved instead of it, had it been recomputed. It
+  /// keeps no memory of theirs. If another node saves one of them in this step, that one keeps its
+  /// decision, so that a step saves the same storages whatever is decided on this one.
+  void own_substitutes(std::vector<std::shared_ptr<SharedStorage>> substitutes);
+
   SavedStorage(const c10::Storage& storage, DeviceRuntime& device);
   ~SavedStorage() override;
   SavedStorage(const SavedStorage&) = delete;
@@ -115,6 +120,8 @@ class SavedStorage final : public SharedStorage, public std::enable_shared_from_
 
   bool save_first(const Saved& saved, const RegionOptions& region, Decision& decision)
       SPILLWAY_REQUIRES(mutex_);
+  /// Keeps the storage, which may be offloaded later in the step.
+  void wait(const Saved& saved, const RegionOptions& region) SPILLWAY_REQUIRES(mutex_);
   /// take_waiting() will find it.
   void wait_at_site() SPILLWAY_REQUIRES(mutex_);
   /// Records the offload in the accounting, the unpack order and the run log.
@@ -149,6 +156,7 @@ class SavedStorage final : public SharedStorage, public std::enable_shared_from_
   void use_on(c10::cuda::CUDAStream consumer, const c10::Storage& storage)
       SPILLWAY_REQUIRES(mutex_);
   void before_release() override SPILLWAY_REQUIRES(mutex_);
+  void release_without_handles() override;
 
   DeviceRuntime& device_;
   const std::uint64_t number_;
@@ -156,8 +164,10 @@ class SavedStorage final : public SharedStorage, public std::enable_shared_from_
 
   bool decided_ SPILLWAY_GUARDED_BY(mutex_) = false;
   bool alive_reported_ SPILLWAY_GUARDED_BY(mutex_) = false;
-  bool used_ SPILLWAY_GUARDED_BY(mutex_) = false;                 // unpacked
-  bool refused_ SPILLWAY_GUARDED_BY(mutex_) = false;              // a host copy was refused
+  bool used_ SPILLWAY_GUARDED_BY(mutex_) = false;         // unpacked
+  bool refused_ SPILLWAY_GUARDED_BY(mutex_) = false;      // a host copy was refused
+  bool waits_again_ SPILLWAY_GUARDED_BY(mutex_) = false;  // from the next save on
+  std::vector<std::shared_ptr<SharedStorage>> substitutes_ SPILLWAY_GUARDED_BY(mutex_);
   std::unique_ptr<Waiting> waiting_ SPILLWAY_GUARDED_BY(mutex_);  // also null once offloaded
   Site site_ SPILLWAY_GUARDED_BY(mutex_);
   HostCopy copy_ SPILLWAY_GUARDED_BY(mutex_);  // empty if it is not offloaded

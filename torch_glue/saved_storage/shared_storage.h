@@ -60,6 +60,9 @@ class SharedStorage {
     has_seen(round);
   }
 
+  /// Releases what it keeps on the device if it has no handle. The next save makes it as before.
+  virtual void release_without_handles() {}
+
  protected:
   explicit SharedStorage(const c10::Storage& storage)
       : source_(storage.getWeakStorageImpl()),

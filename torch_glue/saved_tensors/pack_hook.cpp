@@ -136,10 +136,10 @@ bool PackHook::choose(const at::Tensor& tensor) {
   if (!reason && (offloads || region_->recompute)) {
     const driver::Stream stream = stream_of(current_stream(DeviceId{tensor.device().index()}));
     const auto not_now = capture_skip_reason(stream);
-    std::optional<Decision> decided;
-    if (region_->recompute && !not_now && leave_to_recompute(tensor, stream, decided)) return true;
+    Examined examined;
+    if (region_->recompute && !not_now && leave_to_recompute(tensor, stream, examined)) return true;
     if (offloads && !not_now) {
-      offload(tensor, stream, decided);
+      offload(tensor, stream, std::move(examined));
       return true;
     }
     if (offloads) reason = not_now;
@@ -170,20 +170,21 @@ bool PackHook::save_parts(const at::Tensor& tensor) {
 
 bool PackHook::leave_to_recompute(const at::Tensor& tensor,
                                   driver::Stream stream,
-                                  std::optional<Decision>& decided) {
+                                  Examined& examined) {
   const auto known = region_->budget ? SavedStorage::find(tensor.storage()) : nullptr;
   if (known != nullptr) {
     // Storages that a plan keeps or offloads are not examined again.
     chain_ = known->recompute_depth();
   } else if (tensor.numel() != 0) {
     note_operators(true);  // from the first tensor on, on threads in the process's region only
-    auto storage = RecomputedStorage::of(tensor, *region_, stream, decided, chain_);
+    auto storage = RecomputedStorage::of(tensor, *region_, stream, examined);
+    chain_ = examined.chain;
     if (storage != nullptr) {
       form_ = Recomputed{Layout(tensor), StorageHandle<SharedStorage>(std::move(storage))};
       return true;
     }
   }
-  auto mask = decided ? nullptr : ReluMask::of(tensor, *region_);
+  auto mask = examined.decided ? nullptr : ReluMask::of(tensor, *region_);
   if (mask == nullptr) return false;
   form_ = Masked{at::DimVector(tensor.sizes()), std::move(mask)};
   return true;
@@ -193,12 +194,10 @@ void PackHook::pack_as_decided(const at::Tensor& tensor,
                                driver::Stream stream,
                                const Decision& decided) {
   version_ = SavedVersion(tensor);
-  offload(tensor, stream, decided);
+  offload(tensor, stream, {.decided = decided});
 }
 
-void PackHook::offload(const at::Tensor& tensor,
-                       driver::Stream stream,
-                       const std::optional<Decision>& decided) {
+void PackHook::offload(const at::Tensor& tensor, driver::Stream stream, Examined examined) {
   Layout layout(tensor);
   if (layout.bytes().empty()) {
     form_ = Kept{empty_like(layout, tensor)};
@@ -223,8 +222,9 @@ void PackHook::offload(const at::Tensor& tensor,
                                     version_.counter(),
                                     stream,
                                     layout.sizes(),
-                                    decided ? &*decided : nullptr},
+                                    examined.decided ? &*examined.decided : nullptr},
                                    *region_);
+  if (!examined.substitutes.empty()) storage.own_substitutes(std::move(examined.substitutes));
   if (!leaves) {
     form_ = keep(tensor, std::move(handle));
     return;
@@ -248,6 +248,13 @@ Kept PackHook::keep(const at::Tensor& tensor, StorageHandle<SavedStorage> storag
 std::shared_ptr<SavedStorage> PackHook::offloaded() const {
   const auto* const form = std::get_if<Offloaded>(&form_);
   return form != nullptr ? form->storage.storage() : nullptr;
+}
+
+std::shared_ptr<SharedStorage> PackHook::decided() const {
+  const auto* const kept = std::get_if<Kept>(&form_);
+  const auto* const recomputed = std::get_if<Recomputed>(&form_);
+  if (kept != nullptr) return kept->storage.storage();
+  return recomputed != nullptr ? recomputed->storage.storage() : offloaded();
 }
 
 std::shared_ptr<PackHook> PackHook::share() const {

@@ -18,6 +18,7 @@ namespace spillway {
 class PackHook;
 class RecomputedStorage;
 class ReluMask;
+struct Examined;
 struct OperatorNote;
 
 /// The forms of a saved tensor in a graph. The tensor itself, on the device:
@@ -79,6 +80,9 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
 
   /// The offloaded storage; null if the tensor is not offloaded.
   [[nodiscard]] std::shared_ptr<SavedStorage> offloaded() const;
+
+  /// The entry of its storage, if there is a decision on it; null otherwise.
+  [[nodiscard]] std::shared_ptr<SharedStorage> decided() const;
 
   /// Another handle of the same tensor, with a lifetime of its own. Null for wrappers (is_wrapper):
   /// recomputation runs below the dispatch of Python and functorch, which wrappers need.
@@ -148,15 +152,11 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   bool defer(const at::Tensor& tensor);
   /// Gives the tensor the form that the region chooses. False if it stays, which is then counted.
   bool choose(const at::Tensor& tensor);
-  /// These return false if they leave the form as it is. `decided`: set to another action if a plan
-  /// has chosen one.
+  /// These return false if they leave the form as it is. `examined`: set if a plan has chosen
+  /// another action.
   bool save_parts(const at::Tensor& tensor);
-  bool leave_to_recompute(const at::Tensor& tensor,
-                          driver::Stream stream,
-                          std::optional<Decision>& decided);
-  void offload(const at::Tensor& tensor,
-               driver::Stream stream,
-               const std::optional<Decision>& decided);
+  bool leave_to_recompute(const at::Tensor& tensor, driver::Stream stream, Examined& examined);
+  void offload(const at::Tensor& tensor, driver::Stream stream, Examined examined);
   [[nodiscard]] Kept keep(const at::Tensor& tensor, StorageHandle<SavedStorage> storage = {}) const;
   [[nodiscard]] at::DimVector sizes() const;
 

@@ -175,6 +175,7 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
   possible_ = true;
   chain_ = std::max(chain_, recipe->chain() - 1);  // a cheap one takes no memory for long
   save_substitute_ = save_substitute_ || recipe->save_substitute_;
+  substitutes_.insert(substitutes_.end(), recipe->substitutes_.begin(), recipe->substitutes_.end());
   values_.push_back({nullptr, std::move(recipe)});
 }
 
@@ -203,6 +204,7 @@ void Recipe::needs_substitute(const at::Tensor& tensor) {
   save_substitute_ = true;
   auto handle = make_pooled<PackHook>(region_);
   handle->call_pack_hook(tensor);
+  if (auto decided = handle->decided()) substitutes_.push_back(std::move(decided));
   // The result counts as the substituted tensor, because the steps in between compute hardly
   // anything.
   const int chain = handle->chain() - 1;

@@ -14,10 +14,12 @@
 #include <memory>
 #include <string>
 #include <typeinfo>
+#include <vector>
 
 namespace spillway {
 
 class PackHook;
+class SharedStorage;
 struct PassedTensor;
 struct OperandVersions;
 struct OperatorCall;
@@ -109,6 +111,11 @@ class Recipe : public Pooled<Recipe> {
   /// Whether another tensor is saved instead of this one, for no other purpose.
   [[nodiscard]] bool save_substitute() const { return save_substitute_; }
 
+  /// The storages of those tensors, as far as their region decides on them.
+  [[nodiscard]] const std::vector<std::shared_ptr<SharedStorage>>& substitutes() const {
+    return substitutes_;
+  }
+
   /// Length of the chain that ends with the result.
   [[nodiscard]] int chain() const { return chain_ + own_; }
 
@@ -135,6 +142,7 @@ class Recipe : public Pooled<Recipe> {
   const bool expensive_;
   bool possible_ = true;
   bool save_substitute_ = false;
+  std::vector<std::shared_ptr<SharedStorage>> substitutes_;
   const std::type_info* made_by_ = nullptr;  // type of the node
   const char* made_by_call_ = nullptr;       // name of the operator
   int chain_ = 0;                            // length of the chain that ends with the inputs

@@ -96,26 +96,28 @@ bool has_job_budget(const at::Tensor& tensor) {
 std::shared_ptr<RecomputedStorage> RecomputedStorage::of(const at::Tensor& tensor,
                                                          const RegionOptions& region,
                                                          driver::Stream stream,
-                                                         std::optional<Decision>& decided,
-                                                         int& chain) {
+                                                         Examined& examined) {
   auto* const key = tensor.storage().unsafeGetStorageImpl();
   auto& table = StorageTable<RecomputedStorage>::instance();
   if (auto known = table.find(key)) {
     if (!known->version_.is(SavedVersion(tensor)) || !known->original()) return nullptr;
-    chain = known->chain();
+    examined.chain = known->chain();
     return known;
   }
   const at::Tensor& whole = whole_of(tensor);
   if (!is_whole(whole)) return nullptr;
   auto recipe = recipe_of(whole, region);
   if (recipe == nullptr) return nullptr;
-  chain = recipe->chain();
+  examined.chain = recipe->chain();
   Site site{region.tag};
   // Where the tensor that is saved instead exists already, it always pays, unless all has room.
   if (region.budget && (!recipe->save_substitute() || has_job_budget(whole))) {
-    decided = decide_recomputable(whole, region, stream);
-    if (!decided || !decided->recompute) return nullptr;
-    site = decided->site;
+    examined.decided = decide_recomputable(whole, region, stream);
+    if (!examined.decided || !examined.decided->recompute) {
+      examined.substitutes = recipe->substitutes();
+      return nullptr;
+    }
+    site = examined.decided->site;
   }
   auto made = make_pooled<RecomputedStorage>(whole, std::move(recipe), site);
   table.put(key, made);

@@ -13,8 +13,17 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace spillway {
+
+/// What is known of a saved tensor once it has been examined for recomputation.
+struct Examined {
+  std::optional<Decision> decided{};  // on its storage, if it can be recomputed
+  int chain = 0;                      // Recipe::chain, if it can be recomputed
+  /// As Recipe::substitutes, if the decision is not to recompute it.
+  std::vector<std::shared_ptr<SharedStorage>> substitutes{};
+};
 
 /// A storage that is not kept for the backward pass. The operator that produced it runs again when
 /// a handle of it is unpacked, once for all handles that exist then.
@@ -26,15 +35,14 @@ class RecomputedStorage final : public SharedStorage,
  public:
   /// The entry for the storage of a tensor that autograd saves in `region`. Null if the tensor
   /// cannot be recomputed, or was changed in place since its storage was first saved. Null also if
-  /// the plan of a region's budget keeps or offloads it; `decided` is then set to that decision.
-  /// `chain` is set to the length of its chain, if it is recomputed or decided on.
+  /// the plan of a region's budget keeps or offloads it; `examined` then has that decision, and the
+  /// length of its chain if it is recomputed or decided on.
   /// Requires: a strided tensor with memory on a CUDA device, not a parameter, saved on its
   /// `stream`.
   static std::shared_ptr<RecomputedStorage> of(const at::Tensor& tensor,
                                                const RegionOptions& region,
                                                driver::Stream stream,
-                                               std::optional<Decision>& decided,
-                                               int& chain);
+                                               Examined& examined);
 
   RecomputedStorage(const at::Tensor& whole, std::unique_ptr<Recipe> recipe, Site site);
   ~RecomputedStorage() override;
