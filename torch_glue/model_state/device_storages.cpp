@@ -45,7 +45,8 @@ std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& stora
       early_.clear();
       is_early_.assign(is_early_.size(), false);
     }
-    if (!trains_ && of != ModelClass::kCast) add_early(slot);  // a cast soon ends
+    const bool loaded = !trains_ && of != ModelClass::kCast;  // a cast soon ends
+    if (loaded || queue_.is_leaving(slot)) add_early(slot);
     return made;
   } catch (...) {
     queue_.remove(slot);
@@ -60,10 +61,10 @@ void DeviceStorages::forget(const ManagedStorage& ended) {
   storages_[ended.slot()] = nullptr;
 }
 
-void DeviceStorages::used(const ManagedStorage& storage) {
+void DeviceStorages::used(const ManagedStorage& storage, bool writes) {
   const LightLock lock(mutex_);
   set_ahead(storage, false);
-  queue_.use(storage.slot());
+  queue_.use(storage.slot(), writes);
   const bool loaded = !trains_ && storage.model_class() != ModelClass::kCast;
   if (storage.changed() && (loaded || queue_.is_leaving(storage.slot()))) add_early(storage.slot());
 }

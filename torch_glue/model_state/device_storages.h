@@ -23,7 +23,7 @@ class DeviceStorages {
                                          ModelClass of,
                                          AccessOrder::Id id);
   void forget(const ManagedStorage& ended);
-  void used(const ManagedStorage& storage);
+  void used(const ManagedStorage& storage, bool writes);
   void end_step();
 
   /// DeviceRuntime::Reclaimer, for this device.
@@ -35,9 +35,9 @@ class DeviceStorages {
   /// Stream: `consumer`'s later work may use them; no wait.
   void prefetch(c10::cuda::CUDAStream consumer);
 
-  /// Begins to copy to the host what is then going to leave without a copy: what left after the
-  /// same use of the last step; and while a model is loaded for which the budget has no room, what
-  /// has been loaded.
+  /// Begins to copy to the host what is then going to leave without a copy: what the last step
+  /// wrote at the same place and offloaded before its next write; and while a model is loaded for
+  /// which the budget has no room, what has been loaded.
   /// Stream: no wait.
   void copy_early();
 
