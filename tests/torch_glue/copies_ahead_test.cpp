@@ -110,6 +110,26 @@ TEST_F(CopiesAheadTest, WhatLeftInTheLastStepIsCopiedAfterItsUseAndThenLeavesWit
   EXPECT_TRUE(holds(y, values(6)));
 }
 
+TEST_F(CopiesAheadTest, WhatLeftInTheLastStepIsCopiedAfterItsLastWriteBeforeItIsRead) {
+  ManagedStorages& all = ManagedStorages::instance();
+  const at::Tensor x = managed(1);
+  const at::Tensor y = managed(2);
+  manage(on_device(values(3)), ModelClass::kGradient);  // it trains
+  all.end_step();
+  for (int step = 0; step < 3; ++step) {
+    const Bytes begin = all.stats().copied_out;
+    x.add_(1);
+    y.sum();
+    EXPECT_EQ(all.stats().copied_out - begin, step == 0 ? Bytes{} : kSize) << step;
+    EXPECT_TRUE(holds(x, values(2.0F + static_cast<float>(step))));
+    of(y)->keep(ResidentReason::kKept);  // so that x leaves
+    EXPECT_EQ(ManagedStorages::reclaim(device(), kSize), kSize);
+    EXPECT_FALSE(of(x)->on_device());
+    EXPECT_EQ(all.stats().copied_out - begin, kSize) << step;
+    all.end_step();
+  }
+}
+
 TEST_F(CopiesAheadTest, WhatWasCopiedAheadLeavesWithoutACopyUnlessItIsWritten) {
   const at::Tensor x = managed(1);
   const auto storage = of(x);

@@ -164,7 +164,7 @@ TEST(OffloadQueueTest, ItTakesTheStorageWhoseNextUseIsFarthestAway) {
     const auto use = [&](Id id) {
       expected.use(id);
       const auto known = slots.find(id);
-      if (known != slots.end()) return queue.use(known->second);
+      if (known != slots.end()) return queue.use(known->second, true);
       slots[id] = queue.add(id);
       owners[slots[id]] = id;
     };
@@ -206,7 +206,7 @@ TEST(OffloadQueueTest, ARefusedStorageIsInTheQueueAgainAfterARetryOrAUse) {
   EXPECT_FALSE(queue.retry_refused());
   EXPECT_EQ(queue.take(), first);
   queue.refuse(first);
-  queue.use(first);
+  queue.use(first, true);
   EXPECT_EQ(queue.take(), first);
 }
 
@@ -219,7 +219,7 @@ TEST(OffloadQueueTest, ItTakesOnlyWhatIsUsedAfterThatUse) {
   EXPECT_EQ(queue.order().at(now), 1U);
   EXPECT_EQ(queue.order().at(now + 1), 2U);
   EXPECT_EQ(queue.order().end(), now + 2);
-  queue.use(first);  // from here it is used after the second one
+  queue.use(first, true);  // from here it is used after the second one
   EXPECT_EQ(queue.next_use(first), now + 2);
   EXPECT_EQ(queue.take(now + 2), std::nullopt);
   EXPECT_EQ(queue.take(now + 1), first);
@@ -227,7 +227,7 @@ TEST(OffloadQueueTest, ItTakesOnlyWhatIsUsedAfterThatUse) {
   EXPECT_EQ(queue.take(now), second);
 }
 
-TEST(OffloadQueueTest, WhatLeftAfterAUseIsExpectedToLeaveAfterThatUseOfTheNextStep) {
+TEST(OffloadQueueTest, WhatLeftAfterAWriteIsExpectedToLeaveAfterThatWriteOfTheNextStep) {
   for (unsigned seed = 0; seed < 30; ++seed) {
     std::mt19937 dice(seed);
     const Id ids = 3 + dice() % 10;
@@ -241,7 +241,7 @@ TEST(OffloadQueueTest, WhatLeftAfterAUseIsExpectedToLeaveAfterThatUseOfTheNextSt
     for (int round = 0; round < 4; ++round) {
       std::vector<bool> leaves(step.size());
       for (std::size_t place = 0; place < step.size(); ++place) {
-        queue.use(slots[step[place]]);
+        queue.use(slots[step[place]], true);
         if (round > 0) {
           ASSERT_EQ(queue.is_leaving(slots[step[place]]), left[place]) << seed << ' ' << place;
         }
@@ -257,6 +257,27 @@ TEST(OffloadQueueTest, WhatLeftAfterAUseIsExpectedToLeaveAfterThatUseOfTheNextSt
   }
 }
 
+TEST(OffloadQueueTest, AStorageIsLeavingFromItsLastWriteOnWhateverOtherUsesDiffer) {
+  OffloadQueue queue;
+  const auto state = queue.add(1);
+  const auto other = queue.add(2);
+  queue.end_step();
+  queue.use(state, true);
+  queue.use(other, false);
+  queue.use(state, true);
+  queue.use(other, false);
+  queue.use(state, false);
+  queue.leave(state);
+  queue.end_step();
+  queue.use(other, false);  // the last step did not begin with it
+  queue.use(other, true);
+  queue.use(state, true);
+  EXPECT_FALSE(queue.is_leaving(state));
+  queue.use(state, true);
+  EXPECT_TRUE(queue.is_leaving(state));
+  EXPECT_FALSE(queue.is_leaving(other));
+}
+
 TEST(OffloadQueueTest, AfterAStepOfWhichFewLeftUsesInTheSameStretchAreEquallyFar) {
   constexpr Id kIds = 80;
   OffloadQueue queue;
@@ -265,7 +286,7 @@ TEST(OffloadQueueTest, AfterAStepOfWhichFewLeftUsesInTheSameStretchAreEquallyFar
     slots[id] = queue.add(id);
   queue.end_step(true);
   for (Id id = 1; id <= kIds; ++id)
-    queue.use(slots[id]);
+    queue.use(slots[id], true);
   const auto coarse = queue.take();
   ASSERT_TRUE(coarse.has_value());
   EXPECT_NE(*coarse, slots[kIds]);  // used last, and farthest away

@@ -45,7 +45,8 @@ std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& stora
       early_.clear();
       is_early_.assign(is_early_.size(), false);
     }
-    if (!trains_ && of != ModelClass::kCast) add_early(slot);  // a cast soon ends
+    const bool loaded = !trains_ && of != ModelClass::kCast;  // a cast soon ends
+    if (loaded || queue_.is_leaving(slot)) add_early(slot);
     return made;
   } catch (...) {
     queue_.remove(slot);
@@ -60,10 +61,10 @@ void DeviceStorages::forget(const ManagedStorage& ended) {
   storages_[ended.slot()] = nullptr;
 }
 
-void DeviceStorages::used(const ManagedStorage& storage) {
+void DeviceStorages::used(const ManagedStorage& storage, bool writes) {
   const LightLock lock(mutex_);
   set_ahead(storage, false);
-  queue_.use(storage.slot());
+  queue_.use(storage.slot(), writes);
   const bool loaded = !trains_ && storage.model_class() != ModelClass::kCast;
   if (storage.changed() && (loaded || queue_.is_leaving(storage.slot()))) add_early(storage.slot());
 }
@@ -73,6 +74,7 @@ void DeviceStorages::end_step() {
   queue_.end_step(left_ < share_of(device_.job_budget(), kFewLeave));
   left_ = Bytes{};
   cursor_ = 0;
+  held_until_ = 0;
 }
 
 void DeviceStorages::collect(std::vector<std::shared_ptr<ManagedStorage>>& all) {
@@ -135,6 +137,7 @@ Bytes DeviceStorages::offload(Bytes wanted, std::uint64_t after) {
     }
     const LightLock lock(mutex_);
     if (!exists(*storage)) continue;
+    if (after == 0 && ahead_[storage->slot()]) hold_back(queue_.next_use(storage->slot()));
     set_ahead(*storage, false);
     cursor_ = std::min(cursor_, queue_.next_use(storage->slot()));
     queue_.leave(storage->slot());
@@ -142,6 +145,12 @@ Bytes DeviceStorages::offload(Bytes wanted, std::uint64_t after) {
   }
   put_back(stay);
   return freed;
+}
+
+void DeviceStorages::hold_back(std::uint64_t use) {
+  const std::uint64_t now = queue_.order().now();
+  held_from_ = now < held_until_ ? std::min(held_from_, use) : use;
+  held_until_ = std::max(held_until_, now + (std::max(use, now) - now) / 2);
 }
 
 void DeviceStorages::prefetch(c10::cuda::CUDAStream consumer) {
@@ -154,7 +163,8 @@ DeviceStorages::Next DeviceStorages::next_offloaded() {
   const AccessOrder& order = queue_.order();
   if (!order.known() || ahead_bytes_ >= share_of(device_.job_budget(), kRoomAhead)) return {};
   cursor_ = std::max(cursor_, order.now());
-  const std::uint64_t end = std::min(order.end(), order.now() + order.length() / kNear + 1);
+  std::uint64_t end = std::min(order.end(), order.now() + order.length() / kNear + 1);
+  if (order.now() < held_until_) end = std::min(end, held_from_);
   for (; cursor_ < end; ++cursor_) {
     Next found{nullptr, cursor_};
     queue_.each_of(order.at(cursor_), [&](OffloadQueue::Slot slot) {

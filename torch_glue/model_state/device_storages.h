@@ -23,7 +23,7 @@ class DeviceStorages {
                                          ModelClass of,
                                          AccessOrder::Id id);
   void forget(const ManagedStorage& ended);
-  void used(const ManagedStorage& storage);
+  void used(const ManagedStorage& storage, bool writes);
   void end_step();
 
   /// DeviceRuntime::Reclaimer, for this device.
@@ -35,9 +35,9 @@ class DeviceStorages {
   /// Stream: `consumer`'s later work may use them; no wait.
   void prefetch(c10::cuda::CUDAStream consumer);
 
-  /// Begins to copy to the host what is then going to leave without a copy: what left after the
-  /// same use of the last step; and while a model is loaded for which the budget has no room, what
-  /// has been loaded.
+  /// Begins to copy to the host what is then going to leave without a copy: what the last step
+  /// wrote at the same place and offloaded before its next write; and while a model is loaded for
+  /// which the budget has no room, what has been loaded.
   /// Stream: no wait.
   void copy_early();
 
@@ -68,6 +68,9 @@ class DeviceStorages {
   /// Storages that are used after the result may leave for `next`; none if enough are on their way.
   std::optional<std::uint64_t> displaces(const Next& next);
 
+  /// A storage had to leave that was prefetched for that use: nothing that is used then or later is
+  /// prefetched before half of the way to that use.
+  void hold_back(std::uint64_t use) SPILLWAY_REQUIRES(mutex_);
   /// It is copied by copy_early().
   void add_early(OffloadQueue::Slot slot) SPILLWAY_REQUIRES(mutex_);
   /// Whether it is resident for its next use, because it was prefetched.
@@ -88,6 +91,10 @@ class DeviceStorages {
   Bytes left_ SPILLWAY_GUARDED_BY(mutex_);                             // in the running step
   // All storages used before this use are resident, or could not be fetched.
   std::uint64_t cursor_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+
+  // While fewer uses than held_until_ have passed, what is used from held_from_ on is not fetched.
+  std::uint64_t held_from_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  std::uint64_t held_until_ SPILLWAY_GUARDED_BY(mutex_) = 0;
 
   bool trains_ SPILLWAY_GUARDED_BY(mutex_) = false;   // there has been a gradient
   bool pressed_ SPILLWAY_GUARDED_BY(mutex_) = false;  // the budget had no room

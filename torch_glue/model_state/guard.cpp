@@ -152,11 +152,10 @@ void PinnedStorages::add(c10::StorageImpl& storage, bool writes) {
   ManagedStorage* const managed = ManagedStorage::of(storage);
   if (managed == nullptr) return;
   auto owner = managed->shared_from_this();
-  managed->pin(storage,
-               current_stream(managed->device().device().id),
-               writes || managed->model_class() == ModelClass::kBuffer);
+  const bool may_write = writes || managed->model_class() == ModelClass::kBuffer;
+  managed->pin(storage, current_stream(managed->device().device().id), may_write);
   pinned_.push_back(std::move(owner));
-  ManagedStorages::instance().used(*managed);
+  ManagedStorages::instance().used(*managed, may_write);
 }
 
 void PinnedStorages::add(const at::Tensor& tensor, bool writes) {

@@ -132,13 +132,14 @@ void ManagedStorage::pin(c10::StorageImpl& storage, c10::cuda::CUDAStream stream
   const bool captured = SpillwayAllocator::instance().captures(stream.stream());
   pins_.fetch_add(1);
   const bool ready = on_device_ && awaited_.load(std::memory_order_relaxed) &&
+                     !(writes && copied_.load(std::memory_order_relaxed)) &&
                      home_.load(std::memory_order_relaxed) == stream.stream();
   if (captured || !ready) {
     try {
       if (captured) {
         prepare_captured(storage, stream);
       } else {
-        prepare(storage, stream);
+        prepare(storage, stream, writes);
       }
     } catch (...) {
       unpin();
@@ -148,10 +149,11 @@ void ManagedStorage::pin(c10::StorageImpl& storage, c10::cuda::CUDAStream stream
   if (writes) changed_.store(true, std::memory_order_relaxed);
 }
 
-void ManagedStorage::prepare(c10::StorageImpl& storage, c10::cuda::CUDAStream stream) {
+void ManagedStorage::prepare(c10::StorageImpl& storage, c10::cuda::CUDAStream stream, bool writes) {
   fetch(storage, stream);
   const LightLock lock(mutex_);
   wait_on(stream);
+  if (writes) wait_for_copy(stream);
 }
 
 void ManagedStorage::prepare_captured(c10::StorageImpl& storage, c10::cuda::CUDAStream stream) {
@@ -162,6 +164,7 @@ void ManagedStorage::prepare_captured(c10::StorageImpl& storage, c10::cuda::CUDA
   const LightLock lock(mutex_);
   if (arrival_.set()) check(driver::Timeline::wait_sync(arrival_));
   awaited_ = true;
+  if (copied_.exchange(false)) check(driver::Timeline::wait_sync(host_.written()));
   if (home_ != stream.stream()) SpillwayAllocator::instance().record_use(block_, stream);
 }
 
@@ -224,6 +227,7 @@ void ManagedStorage::fetch_into(Block& block,
   changed_ = false;
   home_ = stream.stream();
   awaited_ = priority == CopyPriority::kDemand;
+  copied_ = false;
   set_address(storage, block_);
   on_device_ = true;
   ManagedStorages::instance().count_fetch(size_);
@@ -241,6 +245,12 @@ void ManagedStorage::wait_on(c10::cuda::CUDAStream stream) {
   check(driver::Timeline::wait(stream_of(stream), arrival_));
   check(place_.device.record_use(driver::DevicePtr(block_), stream_of(stream)));
   others_.push_back(stream.stream());
+}
+
+void ManagedStorage::wait_for_copy(c10::cuda::CUDAStream stream) {
+  if (!copied_) return;
+  check(driver::Timeline::wait(stream_of(stream), host_.written()));
+  copied_ = false;
 }
 
 void ManagedStorage::add_keyed(const at::Tensor& tensor) {

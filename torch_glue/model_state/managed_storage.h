@@ -113,7 +113,7 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   /// Copies it to the host, unless it is in use, has to stay, or has a host copy that is right. It
   /// stays resident, and then leaves without a copy if it is not written before. Returns the bytes
   /// that are copied.
-  /// Stream: as offload(); its next use waits for the copy.
+  /// Stream: as offload(); its next writer waits for the copy, readers do not.
   Bytes copy_ahead();
 
   /// Keeps it resident from now on. Requires: it is pinned.
@@ -169,7 +169,7 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
                  Place place);
 
   static void end(void* context);
-  void prepare(c10::StorageImpl& storage, c10::cuda::CUDAStream stream);
+  void prepare(c10::StorageImpl& storage, c10::cuda::CUDAStream stream, bool writes);
   void prepare_captured(c10::StorageImpl& storage, c10::cuda::CUDAStream stream);
   /// Fetches it if it is not resident.
   void fetch(c10::StorageImpl& storage, c10::cuda::CUDAStream stream);
@@ -180,6 +180,8 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
                   c10::cuda::CUDAStream stream,
                   CopyPriority priority) SPILLWAY_REQUIRES(mutex_);
   void wait_on(c10::cuda::CUDAStream stream) SPILLWAY_REQUIRES(mutex_);
+  /// For a writer: `stream` waits for the copy of copy_ahead(). Later writers come after this one.
+  void wait_for_copy(c10::cuda::CUDAStream stream) SPILLWAY_REQUIRES(mutex_);
   [[nodiscard]] bool may_leave(const c10::intrusive_ptr<c10::StorageImpl>& alive)
       SPILLWAY_REQUIRES(mutex_);
   /// If it may leave, keeps pin() from using it, until on_device_ is true again.
@@ -220,6 +222,7 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   std::atomic<std::uint64_t> kept_in_step_{0};
   std::atomic<CUstream> home_;       // the stream that its block was allocated on
   std::atomic<bool> awaited_{true};  // home_ has waited for the fetch
+  std::atomic<bool> copied_{false};  // by copy_ahead(), and not written since
 
   LightMutex mutex_;
   void* block_ SPILLWAY_GUARDED_BY(mutex_);

@@ -78,10 +78,7 @@ Bytes ManagedStorage::copy_ahead() {
   if (copied.ok()) {
     host_.set_offloaded(false);
     changed_ = false;
-    // Its next use may write to it.
-    arrival_ = host_.written();
-    awaited_ = false;
-    others_.clear();
+    copied_ = true;
   }
   on_device_ = true;
   return copied.ok() ? size_ : Bytes{};

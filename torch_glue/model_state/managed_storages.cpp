@@ -135,8 +135,8 @@ void ManagedStorages::forget(const ManagedStorage& ended) {
   of(ended.device().device().id)->forget(ended);
 }
 
-void ManagedStorages::used(const ManagedStorage& storage) {
-  of(storage.device().device().id)->used(storage);
+void ManagedStorages::used(const ManagedStorage& storage, bool writes) {
+  of(storage.device().device().id)->used(storage, writes);
 }
 
 void ManagedStorages::copy_ahead(DeviceRuntime& device, c10::cuda::CUDAStream consumer) {

@@ -71,7 +71,7 @@ class ManagedStorages {
   [[nodiscard]] bool keeps_all() const { return keeps_all_.load(std::memory_order_relaxed); }
 
   /// Records a use, for the choice of what to offload. Requires: it is pinned.
-  void used(const ManagedStorage& storage);
+  void used(const ManagedStorage& storage, bool writes);
 
   /// Begins to copy what leaves next, and to fetch what is used next (DeviceStorages).
   void copy_ahead(DeviceRuntime& device, c10::cuda::CUDAStream consumer);

@@ -25,8 +25,9 @@ OffloadQueue::Slot OffloadQueue::add(AccessOrder::Id id) {
   entry.id = id;
   entry.exists = true;
   entry.taken = false;
+  entry.uses = 0;
   slots_.emplace(id, slot);
-  use(slot);
+  use(slot, true);
   return slot;
 }
 
@@ -39,21 +40,25 @@ void OffloadQueue::remove(Slot slot) {
   free_.push_back(slot);
 }
 
-void OffloadQueue::use(Slot slot) {
+void OffloadQueue::use(Slot slot, bool writes) {
   Entry& entry = entries_[slot];
   entry.last_use = ++time_;
   entry.taken = false;
   order_.use(entry.id);
-  entry.use_in_step = order_.running();
-  entry.step = step_;
+  if (std::exchange(entry.used_in, step_) != step_) entry.uses = 0;
+  ++entry.uses;
+  if (writes) {
+    entry.write = entry.uses;
+    entry.written_in = step_;
+  }
   move(slot);
 }
 
 void OffloadQueue::leave(Slot slot) {
   const Entry& entry = entries_[slot];
   if (!entry.exists) return;
-  if (entry.step == step_) departures_.add(entry.id, entry.use_in_step);
-  if (entry.step + 1 == step_) departures_.add_to_last(entry.id, entry.use_in_step);
+  if (entry.written_in == step_) departures_.add(entry.id, entry.write);
+  if (entry.written_in + 1 == step_) departures_.add_to_last(entry.id, entry.write);
 }
 
 void OffloadQueue::end_step(bool few) {

@@ -24,8 +24,8 @@ class OffloadQueue {
   Slot add(AccessOrder::Id id);
   void remove(Slot slot);
 
-  /// The storage is used, and is in the queue again if it was not.
-  void use(Slot slot);
+  /// The storage is used, and is in the queue again if it was not. `writes`: its bytes may change.
+  void use(Slot slot, bool writes);
 
   /// The order in which they are used.
   [[nodiscard]] const AccessOrder& order() const { return order_; }
@@ -51,9 +51,9 @@ class OffloadQueue {
   /// The storage leaves the device.
   void leave(Slot slot);
 
-  /// Whether the storage left after its last use when the last step used it there.
+  /// Whether the storage left before its next write when the last step wrote it where this one did.
   [[nodiscard]] bool is_leaving(Slot slot) const {
-    return departures_.expected(entries_[slot].id, entries_[slot].use_in_step);
+    return departures_.expected(entries_[slot].id, entries_[slot].write);
   }
 
   /// Takes the first storage from the queue, until it is used or returned. `after`: none if it is
@@ -73,9 +73,11 @@ class OffloadQueue {
   struct Entry {
     AccessOrder::Id id = 0;
     std::uint64_t last_use = 0;
-    std::size_t use_in_step = 0;  // likewise, from 1 on; of step `step`
-    std::uint64_t step = 0;
-    std::uint32_t version = 0;  // its other entries in ranked_ are obsolete
+    std::size_t uses = 0;          // in step `used_in`
+    std::uint64_t used_in = 0;     // the step of its last use
+    std::size_t write = 0;         // the last of a step's uses that wrote it, from 1 on
+    std::uint64_t written_in = 0;  // that step
+    std::uint32_t version = 0;     // its other entries in ranked_ are obsolete
     bool exists = false;
     bool taken = false;
     bool moved = false;    // it is in moved_
