@@ -36,3 +36,12 @@ def test_a_run_that_fits_its_budget_offloads_nothing():
     assert managed.results == plain.results
     assert set(managed.fetched.values()) == {0}
     assert re.findall(r"offloaded: (\d+)", managed.errors) == ["0"]
+
+
+def test_micro_batches_take_turns_with_optimizer_states_that_come_in_once():
+    runs = run("accumulated.py"), run("accumulated.py", options=("--budget=256MiB", "--schedule=late"))
+    check_equal("micro_batches", *runs)
+    errors = runs[1].errors
+    parameters = int(re.search(r"of the parameters: (\d+)", errors)[1])
+    # AdamW has two states of this size for them, and there are as many bytes of gradients.
+    assert 0 < int(re.search(r"fetched in the last step: (\d+)", errors)[1]) <= 3 * parameters
