@@ -63,7 +63,7 @@ void used(benchmark::State& state, std::size_t count) {
   state_of_model.end_step();
   while (state.KeepRunningBatch(static_cast<std::int64_t>(count))) {
     for (const auto& storage : storages)
-      state_of_model.used(*storage);
+      state_of_model.used(*storage, false);
     state_of_model.end_step();
   }
 }
