@@ -263,12 +263,31 @@ Bytes Heap::trim_sync() {
   return state_->trim();
 }
 
+std::vector<Region*> HeapState::trimmable_regions() const {
+  std::vector<Region*> found;
+  for (const auto& region : regions.all()) {
+    if (region->key().tier == Tier::kReplay) continue;
+    const RegionLock lock(*region);
+    // Replays of the graphs captured in a pool in use still write to its free memory.
+    if (!written_while_free(region->key().pool) || region->released) found.push_back(region.get());
+  }
+  return found;
+}
+
 Bytes HeapState::trim_cached() const {
-  return of_cached([](Region& region) { return region.trim(); });
+  Bytes bytes;
+  for (Region* const region : trimmable_regions())
+    bytes += trim(*region);
+  return bytes;
 }
 
 Bytes HeapState::trimmable() const {
-  return of_cached([](Region& region) { return region.trimmable(); });
+  Bytes bytes;
+  for (Region* const region : trimmable_regions()) {
+    const RegionLock lock(*region);
+    bytes += region->trimmable();
+  }
+  return bytes;
 }
 
 Bytes HeapState::trim() const {

@@ -173,19 +173,8 @@ struct HeapState {
     return true;
   }
 
-  /// The sum of `bytes(region)` over the heap regions whose free memory may be released, without
-  /// those of replay plans. Requires: the heap's lock is held.
-  template <typename BytesOf>
-  Bytes of_cached(BytesOf bytes) const {
-    Bytes sum;
-    for (const auto& region : regions.all()) {
-      if (region->key().tier == Tier::kReplay) continue;
-      const RegionLock lock(*region);
-      // Replays of the graphs captured in a pool in use still write to its free memory.
-      if (!written_while_free(region->key().pool) || region->released) sum += bytes(*region);
-    }
-    return sum;
-  }
+  /// The heap regions whose free memory may be released, without those of replay plans.
+  [[nodiscard]] std::vector<Region*> trimmable_regions() const SPILLWAY_REQUIRES(mutex);
 
   bool refuse_free() {
     ++bad_frees;

@@ -205,14 +205,14 @@ class alignas(64) Region {
   /// Blocks the host until the fences of a free block have passed.
   Status settle_sync(Block* block) SPILLWAY_REQUIRES(mutex);
 
+  bool scattered_ SPILLWAY_GUARDED_BY(mutex) = false;  // keep_fenced_apart()
   Account& account_;
   BlockTable table_ SPILLWAY_GUARDED_BY(mutex);
   Backing backing_ SPILLWAY_GUARDED_BY(mutex);
   // free, with a fence that has not been observed to pass
   Bytes pending_ SPILLWAY_GUARDED_BY(mutex);
-  Bytes evicted_ SPILLWAY_GUARDED_BY(mutex);           // allocated
-  bool scattered_ SPILLWAY_GUARDED_BY(mutex) = false;  // keep_fenced_apart()
-  HeapStats counts_ SPILLWAY_GUARDED_BY(mutex);        // calls, totals and waits
+  Bytes evicted_ SPILLWAY_GUARDED_BY(mutex);     // allocated
+  HeapStats counts_ SPILLWAY_GUARDED_BY(mutex);  // calls, totals and waits
 
  private:
   /// Free blocks of one bin that one allocation examines.

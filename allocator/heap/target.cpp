@@ -158,11 +158,11 @@ bool HeapState::has_many_pages() const {
 
 void HeapState::trim_to_target(Bytes size) const {
   Bytes lacks = saturating_sub(size, accounting.room_to_target());
-  of_cached([&lacks](Region& region) {
-    const Bytes released = lacks.zero() ? Bytes{} : region.trim_some(lacks);
-    lacks = saturating_sub(lacks, released);
-    return released;
-  });
+  for (Region* const region : trimmable_regions()) {
+    if (lacks.zero()) break;
+    const RegionLock lock(*region);
+    lacks = saturating_sub(lacks, region->trim_some(lacks));
+  }
   if (!lacks.zero()) trim_cached();
   ReplayRegion* const region = replay_region.load(std::memory_order_relaxed);
   if (region == nullptr) return;

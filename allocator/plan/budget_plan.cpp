@@ -26,6 +26,27 @@ std::optional<std::string> check_candidate(const StepProfile& profile,
   return std::nullopt;
 }
 
+/// The changes of the allocated bytes at each event while a storage is absent. `fetch`: where it is
+/// fetched for its first use, unless it is kept or recomputed.
+void add_windows(const Candidate& storage,
+                 Action action,
+                 std::size_t first_use,
+                 std::optional<std::size_t> fetch,
+                 std::vector<std::uint64_t>& change) {
+  for (const Window& window : storage.windows) {
+    std::size_t back = action == Action::kKeep ? window.from : window.to;
+    // Only the fetch for the first use is planned.
+    if (fetch && window.to <= first_use) back = std::clamp(*fetch, window.from, window.to);
+    change[back] += window.bytes;
+    change[window.to] -= window.bytes;  // wraps, and wraps back
+    // It has been fetched for a product that is recomputed within the window.
+    if (fetch && window.from < first_use && first_use < window.to) {
+      change[std::max(*fetch, window.from)] += window.bytes;
+      change[first_use] -= window.bytes;
+    }
+  }
+}
+
 }  // namespace
 
 std::uint64_t BudgetPlan::bytes(const StepProfile& profile, Action action) const {
@@ -43,21 +64,12 @@ std::vector<std::uint64_t> allocated_bytes(const StepProfile& profile,
   const auto in_use = operands_in_use(profile, actions);
   const auto first_use = first_uses(profile, actions, in_use);
   for (std::size_t candidate = 0; candidate < actions.size(); ++candidate) {
-    const Action action = actions[candidate];
-    for (const Window& window : profile.candidates[candidate].windows) {
-      std::size_t back = action == Action::kKeep ? window.from : window.to;
-      // Only the fetch for the first use is planned.
-      if (action == Action::kOffload && !fetch.empty() && window.to <= first_use[candidate])
-        back = std::clamp(fetch[candidate], window.from, window.to);
-      change[back] += window.bytes;
-      change[window.to] -= window.bytes;  // wraps, and wraps back
-      if (action != Action::kOffload || fetch.empty()) continue;
-      // It has been fetched for a product that is recomputed within the window.
-      if (window.from < first_use[candidate] && first_use[candidate] < window.to) {
-        change[std::max(fetch[candidate], window.from)] += window.bytes;
-        change[first_use[candidate]] -= window.bytes;
-      }
-    }
+    const bool fetches = actions[candidate] == Action::kOffload && !fetch.empty();
+    add_windows(profile.candidates[candidate],
+                actions[candidate],
+                first_use[candidate],
+                fetches ? std::optional(fetch[candidate]) : std::nullopt,
+                change);
   }
   for (std::size_t row = 0; row < in_use.size(); ++row) {
     const Operand& operand = profile.memory.operands[row];
