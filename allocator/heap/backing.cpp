@@ -75,7 +75,7 @@ Status Backing::map(Range where, Bytes most) {
         stuck_.push_back({at, chunk.size});
         accounting_.stuck(chunk.size);
         api.MemRelease(chunk.handle);  // mapped memory stays until it is unmapped
-      } else if (!release(chunk)) {
+      } else if (!spares_.release(chunk)) {
         accounting_.stuck(chunk.size);
       }
     }
@@ -103,7 +103,7 @@ Status Backing::make_chunks(Range where, Bytes most, Chunks& made, std::uint64_t
     }
     if (Status status = SPILLWAY_CALL(api, MemMap, at.address(), size, 0, chunk.handle, 0);
         !status.ok()) {
-      if (!release(chunk)) accounting_.stuck(chunk.size);
+      if (!spares_.release(chunk)) accounting_.stuck(chunk.size);
       return status;
     }
     made.emplace(at, chunk);
@@ -156,19 +156,12 @@ bool Backing::unmap(Range where) {
   while (chunk != chunks_.end() && chunk->first < where.end()) {
     if (spares_.keep(chunk->second)) {
       accounting_.unmapped(chunk->second.size, 0);
-    } else if (release(chunk->second)) {
+    } else if (spares_.release(chunk->second)) {
       accounting_.unmapped(chunk->second.size, 1);
     }
     chunk = chunks_.erase(chunk);
   }
   return true;
-}
-
-/// Releases an unmapped chunk. False if the driver keeps it.
-bool Backing::release(const Chunk& chunk) {
-  if (device_.api->MemRelease(chunk.handle) == CUDA_SUCCESS) return true;
-  lost_ += chunk.size;
-  return false;
 }
 
 Result<SharedMemory> Backing::share(Range where) {
@@ -178,15 +171,16 @@ Result<SharedMemory> Backing::share(Range where) {
         "this device's memory cannot be shared between processes. Share a copy in host memory.");
   }
   const driver::CurrentDevice current(*device_.api, device_.context);
-  auto chunk = chunks_.upper_bound(where.begin);
-  if (around(where.begin) == chunks_.end()) {
+  const auto first = around(where.begin);
+  if (first == chunks_.end()) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           "this memory is in pages that replayed allocations of a training step "
                           "reuse, and cannot be shared between processes. Share a copy of it.");
   }
-  --chunk;
-  SharedMemory shared{chunk->first, {}};
-  for (; chunk != chunks_.end() && chunk->first < where.end(); ++chunk) {
+  SharedMemory shared{first->first, {}};
+  for (auto chunk = chunks_.find(first->first);
+       chunk != chunks_.end() && chunk->first < where.end();
+       ++chunk) {
     int file = -1;
     SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api,
                                            MemExportToShareableHandle,

@@ -54,10 +54,6 @@ class Backing {
   /// failed half way.
   [[nodiscard]] const std::vector<Range>& stuck() const { return stuck_; }
 
-  /// Bytes that are unmapped, but that the driver refused to release: reserved until the process
-  /// ends.
-  [[nodiscard]] Bytes lost() const { return lost_; }
-
   /// The chunk that contains `at`; the end iterator if there is none.
   [[nodiscard]] std::map<driver::DevicePtr, Chunk>::const_iterator around(
       driver::DevicePtr at) const;
@@ -104,7 +100,6 @@ class Backing {
 
   [[nodiscard]] Bytes most_of_a_chunk() const;
   Status make_chunks(Range where, Bytes most, Chunks& made, std::uint64_t& created);
-  bool release(const Chunk& chunk);
 
   const driver::Device device_;
   const CUmemAllocationProp memory_;
@@ -116,7 +111,6 @@ class Backing {
   Chunks chunks_;
   std::map<driver::DevicePtr, Bytes> views_;
   std::vector<Range> stuck_;
-  Bytes lost_;
 };
 
 }  // namespace spillway

@@ -104,7 +104,6 @@ std::string HeapView::check() const {
       sum.reserved += chunk.size;
     for (const Range& stuck : region->backing().stuck())
       sum.reserved += stuck.size;
-    sum.reserved += region->backing().lost();
     for (const Block* block = region->first(); block != nullptr; block = block->after) {
       if (block->state != BlockState::kLive) continue;
       ++sum.allocated_blocks;

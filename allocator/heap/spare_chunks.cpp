@@ -36,11 +36,16 @@ void SpareChunks::release_all() {
 void SpareChunks::release_last() {
   const Chunk chunk = chunks_.back();
   chunks_.pop_back();
+  if (release(chunk)) return accounting_.unmapped({}, 1);
+  accounting_.stuck(chunk.size);
+}
+
+bool SpareChunks::release(const Chunk& chunk) {
   const driver::CurrentDevice current(*device_.api, device_.context);
   const driver::OutsideCaptures outside(*device_.api);
-  if (device_.api->MemRelease(chunk.handle) == CUDA_SUCCESS) return accounting_.unmapped({}, 1);
+  if (device_.api->MemRelease(chunk.handle) == CUDA_SUCCESS) return true;
   lost_ += chunk.size;
-  accounting_.stuck(chunk.size);
+  return false;
 }
 
 }  // namespace spillway

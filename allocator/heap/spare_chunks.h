@@ -59,6 +59,9 @@ class SpareChunks {
   /// Makes room for a new chunk of this size: with it, no more memory exists than before.
   void make_room(Bytes size);
 
+  /// Releases an unmapped chunk, which it does not keep. False if the driver refuses.
+  bool release(const Chunk& chunk);
+
   /// Bytes that the driver refused to release: reserved until the process ends.
   [[nodiscard]] Bytes lost() const { return lost_; }
 
