@@ -9,16 +9,17 @@
 namespace spillway {
 namespace {
 
-/// Counts how often the host waits, and the most memory that exists when some is mapped. No query
-/// sees an event to have passed.
+/// Counts how often the host waits, and the most memory that exists when some is mapped. Queries
+/// see events to have passed once the test says so.
 class TrimTest : public HeapTest {
  protected:
   void SetUp() override {
     HeapTest::SetUp();
     waits_ = 0;
     most_used_ = 0;
+    passed_ = false;
     table_.EventQuery = [](CUevent) {
-      return CUDA_ERROR_NOT_READY;
+      return passed_ ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     };
     table_.EventSynchronize = [](CUevent event) {
       ++waits_;
@@ -34,24 +35,30 @@ class TrimTest : public HeapTest {
     };
   }
 
+  /// Makes free pieces of 2 MiB, between allocated ones.
+  void make_holes(int count) {
+    std::vector<driver::DevicePtr> freed;
+    for (int i = 0; i < count; ++i) {
+      freed.push_back(allocate(2_MiB));
+      allocate(2_MiB);
+    }
+    for (const driver::DevicePtr at : freed)
+      free(at);
+  }
+
   /// Growth within this target.
   driver::DevicePtr allocate_within(Bytes target, Bytes size) {
     heap_->placement().set_target(target);
     return allocate(size);
   }
 
+  static inline bool passed_ = false;
   static inline int waits_ = 0;
   static inline std::uint64_t most_used_ = 0;
 };
 
 TEST_F(TrimTest, NoMoreIsReleasedThanIsNeeded) {
-  std::vector<driver::DevicePtr> freed;
-  for (int i = 0; i < 8; ++i) {
-    freed.push_back(allocate(2_MiB));
-    allocate(2_MiB);
-  }
-  for (const driver::DevicePtr at : freed)
-    free(at);
+  make_holes(8);
 
   allocate_within(32_MiB, 4_MiB);
 
@@ -79,13 +86,7 @@ TEST_F(TrimTest, WhatWasFreedTheLongestAgoGoesFirstAndTheHostWaitsForNothingLate
 TEST_F(TrimTest, MemoryMovesWithoutBeingReleasedAndWithoutExceedingTheBudget) {
   heap_->limits().hold_budget(16_MiB);
   const auto before = spillway_emulator_used(0);
-  std::vector<driver::DevicePtr> freed;
-  for (int i = 0; i < 4; ++i) {
-    freed.push_back(allocate(2_MiB));
-    allocate(2_MiB);
-  }
-  for (const driver::DevicePtr at : freed)
-    free(at);
+  make_holes(4);
   const HeapStats had = heap_->stats();
   most_used_ = 0;
 
@@ -99,17 +100,14 @@ TEST_F(TrimTest, MemoryMovesWithoutBeingReleasedAndWithoutExceedingTheBudget) {
 }
 
 TEST_F(TrimTest, WhatIsMergedWasFreedWhenItsLastPartWas) {
-  const auto keep_apart = [&] {
-    static_cast<void>(allocate(2_MiB));
-  };
   for (const std::vector<int>& order : {std::vector{1}, {0, 1}, {1, 0}, {0, 2, 1}}) {
     make_heap({});
     std::vector<driver::DevicePtr> parts;
     for (int i = 0; i < 3; ++i)
       parts.push_back(allocate(2_MiB));
-    keep_apart();
+    allocate(2_MiB);  // keeps them apart
     const auto other = allocate(2_MiB);
-    keep_apart();
+    allocate(2_MiB);
     for (std::size_t i = 0; i + 1 < order.size(); ++i)
       free(parts[static_cast<std::size_t>(order[i])]);
     free(other);
@@ -125,6 +123,27 @@ TEST_F(TrimTest, WhatIsMergedWasFreedWhenItsLastPartWas) {
     EXPECT_EQ(heap_->stats().cached, 0_B);
     EXPECT_EQ(waits_, 1);
   }
+}
+
+TEST_F(TrimTest, WhatIsMergedOnceItsFenceHasPassedWasFreedWhenItsLastPartWas) {
+  const auto first = allocate(2_MiB);
+  const auto second = allocate(2_MiB);
+  allocate(2_MiB);  // keeps them apart
+  const auto other = allocate(2_MiB);
+  allocate(2_MiB);
+  heap_->add_fence(first, passed_fence());
+  free(first);
+  free(other);
+  allocate_within(heap_->stats().reserved + 2_MiB, 4_MiB);
+  ASSERT_EQ(heap_->stats().cached, 2_MiB);
+  free(second);
+  waits_ = 0;
+  passed_ = true;
+
+  allocate_within(heap_->stats().reserved + 2_MiB, 6_MiB);
+
+  EXPECT_EQ(heap_->stats().cached, 0_B);
+  EXPECT_EQ(waits_, 1);
 }
 
 TEST_F(TrimTest, ChunksOfAnotherSizeAreReleasedBeforeNewOnesAreMade) {

@@ -25,14 +25,18 @@ constexpr std::uint64_t kOperandsSeed = 17;
 constexpr std::size_t kNothing = StepCurve::Ask::kNoProduct;
 constexpr std::size_t kAlways = Operand::kAlways;
 
-StepProfile profile_of_gated_block() {
-  const StepCurve curve = gated_block();
+/// Of four storages, of which the second and the last can be recomputed.
+StepProfile profile_of(const StepCurve& curve) {
   StepProfile profile{RecordedStep(curve, 4)};
   profile.candidates[1].recompute = 0.1;
   profile.candidates[3].recompute = 0.1;
   profile.seconds.assign(profile.events(), 1);
   profile.link = {100, 100, 0};
   return profile;
+}
+
+StepProfile profile_of_gated_block() {
+  return profile_of(gated_block());
 }
 
 TEST(OperandsTest, OperandsAreFoundWithAllTheirProducts) {
@@ -117,12 +121,7 @@ StepProfile profile_of_released_gate() {
                     {2, 13, 15, 100}};
   curve.asks = {
       {0, 5, 1}, {1, 6, 3}, {2, 7, 3}, {3, 8, kNothing}, {1, 11, kNothing}, {2, 11, kNothing}};
-  StepProfile profile{RecordedStep(curve, 4)};
-  profile.candidates[1].recompute = 0.1;
-  profile.candidates[3].recompute = 0.1;
-  profile.seconds.assign(profile.events(), 1);
-  profile.link = {100, 100, 0};
-  return profile;
+  return profile_of(curve);
 }
 
 TEST(OperandsTest, ALaterRecomputationUsesItsOperandsThen) {
