@@ -9,8 +9,8 @@
 namespace spillway {
 namespace {
 
-/// Counts how often the host waits, and the most memory that exists when some is mapped. Queries
-/// see events to have passed once the test says so.
+/// Counts how often the host waits, and the most memory that exists when some is mapped. No query
+/// sees an event to have passed until `passed_` is set.
 class TrimTest : public HeapTest {
  protected:
   void SetUp() override {
