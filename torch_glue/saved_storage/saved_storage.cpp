@@ -137,7 +137,7 @@ bool SavedStorage::save(const Saved& saved, const RegionOptions& region) {
     } else if (waiting_ != nullptr) {
       waiting_->saved.emplace_back(saved.bytes, saved.version);
       leaves = true;
-    } else if (std::exchange(waits_again_, false)) {
+    } else if (std::exchange(released_, nullptr) != nullptr) {
       wait(saved, region);
       leaves = true;
     } else {
@@ -196,11 +196,22 @@ void SavedStorage::own_substitutes(std::vector<std::shared_ptr<SharedStorage>> s
 }
 
 void SavedStorage::release_without_handles() {
-  std::unique_ptr<Waiting> left;  // destroyed without the lock
+  c10::Storage left;  // destroyed without the lock
   const LightLock lock(mutex_);
   if (handles_ > 0 || waiting_ == nullptr) return;
-  left = std::move(waiting_);
-  waits_again_ = true;
+  released_ = std::move(waiting_);
+  left = std::exchange(released_->storage, c10::Storage());
+}
+
+bool SavedStorage::take_back() {
+  const LightLock lock(mutex_);
+  if (released_ == nullptr) return true;
+  auto alive = original();
+  if (!alive) return false;
+  waiting_ = std::move(released_);
+  waiting_->storage = c10::Storage(std::move(alive));
+  wait_at_site();
+  return true;
 }
 
 void SavedStorage::has_left(const RegionOptions& region, Bytes copied) {

@@ -49,6 +49,10 @@ class SavedStorage final : public SharedStorage, public std::enable_shared_from_
   /// decision, so that a step saves the same storages whatever is decided on this one.
   void own_substitutes(std::vector<std::shared_ptr<SharedStorage>> substitutes);
 
+  /// For a handle that is made without a save: whether it can use the storage. After
+  /// release_without_handles() it can if the original exists, which is then kept again.
+  bool take_back();
+
   SavedStorage(const c10::Storage& storage, DeviceRuntime& device);
   ~SavedStorage() override;
   SavedStorage(const SavedStorage&) = delete;
@@ -166,9 +170,10 @@ class SavedStorage final : public SharedStorage, public std::enable_shared_from_
   bool alive_reported_ SPILLWAY_GUARDED_BY(mutex_) = false;
   bool used_ SPILLWAY_GUARDED_BY(mutex_) = false;         // unpacked
   bool refused_ SPILLWAY_GUARDED_BY(mutex_) = false;      // a host copy was refused
-  bool waits_again_ SPILLWAY_GUARDED_BY(mutex_) = false;  // from the next save on
   std::vector<std::shared_ptr<SharedStorage>> substitutes_ SPILLWAY_GUARDED_BY(mutex_);
   std::unique_ptr<Waiting> waiting_ SPILLWAY_GUARDED_BY(mutex_);  // also null once offloaded
+  // Without the storage: what waiting_ was when it was released, until the next save or take_back()
+  std::unique_ptr<Waiting> released_ SPILLWAY_GUARDED_BY(mutex_);
   Site site_ SPILLWAY_GUARDED_BY(mutex_);
   HostCopy copy_ SPILLWAY_GUARDED_BY(mutex_);  // empty if it is not offloaded
   std::optional<Arrival> arrival_ SPILLWAY_GUARDED_BY(mutex_);

@@ -314,7 +314,9 @@ std::shared_ptr<PackHook> PackHook::of_trace(const Trace& trace, const Layout& l
   }
   auto offloaded = trace.storage.lock();
   if (offloaded == nullptr) return nullptr;
-  Offloaded form{layout, StorageHandle<SavedStorage>(std::move(offloaded))};
+  StorageHandle<SavedStorage> handle(std::move(offloaded));
+  if (!handle.storage()->take_back()) return nullptr;
+  Offloaded form{layout, std::move(handle)};
   return make_pooled<PackHook>(trace.version, std::move(form), trace.chain);
 }
 
