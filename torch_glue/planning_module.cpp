@@ -32,7 +32,7 @@ const char* name_of(StepBound::Limit limit) {
 }
 
 /// Budgets of the profile are the step's minus `more`, the bytes by which it began above the
-/// profile.
+/// profile, and those that its plan leaves to model state.
 py::dict as_dict(const PlanPoint& point, std::uint64_t more) {
   py::dict dict;
   dict["budget"] = point.budget.count() + more;
@@ -60,7 +60,7 @@ py::object explain(const std::string& tag, int device, std::size_t points) {
     step = Runtime::instance().plans().planned_step(intern_tag(tag), DeviceId{device});
     if (step) {
       chosen = point_of(step->profile, step->plan, step->budget);
-      more = step->allocated.count() - step->profile.memory.begin.count();
+      more = step->allocated.count() + step->beside.count() - step->profile.memory.begin.count();
       curve = plan_curve(step->profile, points, [&](Bytes allocated) {
         const Bytes budget = step->foreseen.budget_for(Bytes{allocated.count() + more},
                                                        step->profile.candidates.size());

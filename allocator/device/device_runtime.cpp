@@ -62,10 +62,16 @@ Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream str
     block = allocate_under_pressure(size, stream, where);
   }
   if (!block.ok() || size.zero()) return block;
+  const bool model_state = ModelStateBlocks::active();
   const bool follows = curve_.on();
   const bool reports = MemoryEvents::on();
-  const Bytes rounded = follows || reports ? heap_->find(block.value()).size : Bytes{};
-  if (follows) curve_.born(rounded);
+  const Bytes rounded =
+      follows || reports || model_state ? heap_->find(block.value()).size : Bytes{};
+  if (model_state) {
+    change_model_state(rounded.count());
+  } else if (follows) {
+    curve_.born(rounded);
+  }
   if (step_peaks_.on())
     step_peaks_.allocated(size, heap_->view().allocated(), Bytes{offloaded_.load()});
   if (reports) {
@@ -82,13 +88,30 @@ Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream str
 
 bool DeviceRuntime::free(driver::DevicePtr at) {
   if (MemoryEvents::on()) MemoryEvents::died(device_.id, at.address());
-  if (curve_.on()) {
+  const bool model_state = ModelStateBlocks::active();
+  if (model_state || curve_.on()) {
     const HeapBlockInfo block = heap_->find(at);
-    if (block.allocated && block.at == at) curve_.died(at.address(), block.size);
+    if (block.allocated && block.at == at) {
+      if (model_state) {
+        change_model_state(-block.size.count());
+      } else {
+        curve_.died(at.address(), block.size);
+      }
+    }
   }
   pauses_->freed(at);
   exports_->freed(at);
   return heap_->free(at);
+}
+
+void DeviceRuntime::add_model_state(driver::DevicePtr at) {
+  const Bytes size = heap_->find(at).size;
+  if (curve_.on()) curve_.died(at.address(), size);
+  change_model_state(size.count());
+}
+
+Bytes DeviceRuntime::allocated_besides() const {
+  return saturating_sub(heap_->view().allocated(), Bytes{model_state_});
 }
 
 Status DeviceRuntime::set_limit(Limit which, Bytes limit) {

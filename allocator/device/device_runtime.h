@@ -64,6 +64,26 @@ class OptionalAllocation {
   const bool outer_;
 };
 
+/// During its lifetime, blocks that this thread allocates and frees hold model state. Those that it
+/// frees to make room do not. `holds`: false ends it for the lifetime.
+/// Threads: confined.
+class ModelStateBlocks {
+ public:
+  explicit ModelStateBlocks(bool holds = true) : outer_(std::exchange(open(), holds)) {}
+
+  ~ModelStateBlocks() { open() = outer_; }
+
+  ModelStateBlocks(const ModelStateBlocks&) = delete;
+  ModelStateBlocks& operator=(const ModelStateBlocks&) = delete;
+
+  static bool active() { return open(); }
+
+ private:
+  static bool& open();
+
+  const bool outer_;
+};
+
 /// One instance of each stage for one device, in stage order.
 /// Threads: safe.
 /// Ownership: owns its stages, of which later ones borrow earlier ones; borrows `evictable`.
@@ -97,8 +117,8 @@ class DeviceRuntime {
   /// returns the freed bytes. The allocating thread calls it and may hold any lock, so it must
   /// not wait for a lock.
   using Reclaimer = Bytes (*)(DeviceRuntime& device, Bytes wanted);
-  /// What a reclaimer frees, in this order. The first two are offloaded; recomputed results are
-  /// released, and their next use recomputes them.
+  /// What a reclaimer frees, in this order, but see set_model_state_share(). The first two are
+  /// offloaded; recomputed results are released, and their next use recomputes them.
   enum class Reclaims : std::uint8_t { kSavedTensors, kModelState, kRecomputed, kCount };
   /// Sets a reclaimer of all devices; null: none.
   static void set_reclaimer(Reclaims of, Reclaimer reclaimer);
@@ -128,6 +148,24 @@ class DeviceRuntime {
   /// Errors: kInvalidArgument if the stream is invalid or no allocated block contains `at`;
   /// kDriver.
   Status record_use(driver::DevicePtr at, driver::Stream stream);
+
+  /// The allocated block at `at` holds model state from now on, which may leave: curve() leaves it
+  /// out.
+  void add_model_state(driver::DevicePtr at);
+
+  /// Allocated bytes besides model state.
+  [[nodiscard]] Bytes allocated_besides() const;
+
+  /// Where an allocation has no room, model state leaves before saved tensors while it has more
+  /// bytes than this. Initially saved tensors leave first.
+  void set_model_state_share(Bytes share) { model_state_share_ = share.count(); }
+
+  /// Returns the model state for plan_beside(), in a step that begins now.
+  using ModelStateNeed = Bytes (*)(DeviceRuntime& device);
+  /// Sets that of all devices; null: none.
+  static void set_model_state_need(ModelStateNeed source);
+  /// Zero without a source.
+  [[nodiscard]] Bytes model_state_need();
 
   /// Sets the tag of the allocated block that contains `at` to `role`, unless the
   /// program has tagged it (spillway.tag).
@@ -172,8 +210,8 @@ class DeviceRuntime {
 
   PauseManager& pauses() { return *pauses_; }
 
-  /// Allocated bytes of this device during the running step of a region with a budget. The heap's
-  /// blocks report to it.
+  /// Allocated bytes of this device besides model state, during the running step of a region with a
+  /// budget. The heap's blocks report to it.
   AllocationCurve& curve() { return curve_; }
 
   /// The device's peaks by phase of a step. The heap's blocks report to it.
@@ -234,6 +272,11 @@ class DeviceRuntime {
   DeviceRuntime(const driver::Device& device, Evictable& evictable)
       : device_(device), evictable_(evictable) {}
 
+  /// Model state has that many bytes more (fewer: modulo 2^64).
+  void change_model_state(std::uint64_t bytes) {
+    curve_.set_model_state(Bytes{model_state_.fetch_add(bytes) + bytes});
+  }
+
   /// Lets the first reclaimer that can free memory do so. Returns the freed bytes.
   Bytes reclaim(Bytes wanted);
   Result<driver::DevicePtr> allocate_under_pressure(Bytes size, driver::Stream stream, PoolId pool);
@@ -247,6 +290,8 @@ class DeviceRuntime {
   std::atomic<std::uint64_t> offloaded_{0};
   std::atomic<std::uint64_t> total_{0};
   std::atomic<std::uint64_t> available_{0};
+  std::atomic<std::uint64_t> model_state_{0};  // bytes of its blocks
+  std::atomic<std::uint64_t> model_state_share_{~std::uint64_t{0}};
   std::atomic<std::uint64_t> reclaimed_{0};
   std::atomic<std::uint64_t> job_budget_{0};
   std::atomic<bool> pressed_{false};

@@ -82,10 +82,16 @@ std::vector<TagId> enough(std::vector<Holder> all, Bytes missing) {
 constexpr auto kReclaimers = static_cast<std::size_t>(DeviceRuntime::Reclaims::kCount);
 std::array<std::atomic<DeviceRuntime::Reclaimer>, kReclaimers> reclaimers{};
 std::atomic<DeviceRuntime::ExcessObserver> excess_observer{nullptr};
+std::atomic<DeviceRuntime::ModelStateNeed> model_state_need_source{nullptr};
 
 }  // namespace
 
 bool& OptionalAllocation::open() {
+  thread_local bool open = false;
+  return open;
+}
+
+bool& ModelStateBlocks::open() {
   thread_local bool open = false;
   return open;
 }
@@ -98,10 +104,28 @@ void DeviceRuntime::set_excess_observer(ExcessObserver observer) {
   excess_observer = observer;
 }
 
+void DeviceRuntime::set_model_state_need(ModelStateNeed source) {
+  model_state_need_source = source;
+}
+
+Bytes DeviceRuntime::model_state_need() {
+  const ModelStateNeed source = model_state_need_source;
+  return source == nullptr ? Bytes{} : source(*this);
+}
+
 Bytes DeviceRuntime::reclaim(Bytes wanted) {
-  for (auto& place : reclaimers) {
-    const Reclaimer reclaimer = place.load();
-    const Bytes freed = reclaimer == nullptr ? Bytes{} : reclaimer(*this, wanted);
+  const ModelStateBlocks others(false);
+  const auto from = [&](Reclaims of) {
+    const Reclaimer reclaimer = reclaimers.at(static_cast<std::size_t>(of));
+    return reclaimer == nullptr ? Bytes{} : reclaimer(*this, wanted);
+  };
+  if (model_state_ > model_state_share_) {
+    const Bytes freed = from(Reclaims::kModelState);
+    if (!freed.zero()) return freed;
+  }
+  for (const Reclaims of :
+       {Reclaims::kSavedTensors, Reclaims::kModelState, Reclaims::kRecomputed}) {
+    const Bytes freed = from(of);
     if (!freed.zero()) return freed;
   }
   return {};

@@ -12,14 +12,19 @@ constexpr std::size_t kMaxEvents = std::size_t{1} << 22U;
 
 }  // namespace
 
+std::size_t StepCurve::place_of_peak(std::size_t from) const {
+  std::size_t place = from;
+  for (std::size_t event = from; event < allocated.size(); ++event)
+    if (at(event) > at(place)) place = event;
+  return place;
+}
+
 Bytes StepCurve::peak() const {
-  const auto most = std::max_element(allocated.begin(), allocated.end());
-  return Bytes{most == allocated.end() ? 0 : *most};
+  return Bytes{allocated.empty() ? 0 : at(place_of_peak(0))};
 }
 
 Bytes StepCurve::saved_at_peak() const {
-  const auto peak = static_cast<std::size_t>(std::max_element(allocated.begin(), allocated.end()) -
-                                             allocated.begin());
+  const std::size_t peak = place_of_peak(0);
   std::uint64_t bytes = 0;
   for (const Saved& each : saved) {
     if (each.event > peak) break;
@@ -28,11 +33,17 @@ Bytes StepCurve::saved_at_peak() const {
   return Bytes{bytes};
 }
 
+Bytes StepCurve::model_state_at_peak() const {
+  const auto most = std::max_element(allocated.begin(), allocated.end());
+  return most == allocated.end() ? Bytes{} : peak() - Bytes{*most};
+}
+
 Bytes StepCurve::optimizer_phase_peak() const {
-  std::uint64_t most = 0;
-  for (std::size_t event = optimizer_begin; event < allocated.size(); ++event)
-    most = std::max(most, allocated[event]);
-  return Bytes{most};
+  return Bytes{optimizer_begin < allocated.size() ? at(place_of_peak(optimizer_begin)) : 0};
+}
+
+Bytes StepCurve::at_begin() const {
+  return Bytes{allocated.empty() ? 0 : at(0)};
 }
 
 void AllocationCurve::begin(std::uint64_t step, Bytes allocated) {
@@ -41,7 +52,7 @@ void AllocationCurve::begin(std::uint64_t step, Bytes allocated) {
   step_ = step;
   curve_ = {};
   optimizer_begin_.reset();
-  curve_.allocated.push_back(allocated.count());
+  put(allocated.count());
   on_ = true;
 }
 
@@ -65,6 +76,7 @@ StepCurve AllocationCurve::end(bool with_optimizer_phase) {
   if (curve_.allocated.size() > kMaxEvents) curve_ = {};
   if (optimizer_begin_ && !with_optimizer_phase && *optimizer_begin_ < curve_.allocated.size()) {
     curve_.allocated.resize(*optimizer_begin_);
+    if (!curve_.model_state.empty()) curve_.model_state.resize(*optimizer_begin_);
     for (StepCurve::Absence& offloaded : curve_.absences) {
       offloaded.from = std::min(offloaded.from, *optimizer_begin_);
       offloaded.to = std::min(offloaded.to, *optimizer_begin_);
@@ -90,7 +102,19 @@ StepCurve AllocationCurve::so_far() const {
 }
 
 void AllocationCurve::put(std::uint64_t allocated) {
-  if (curve_.allocated.size() <= kMaxEvents) curve_.allocated.push_back(allocated);
+  if (curve_.allocated.size() > kMaxEvents) return;
+  curve_.allocated.push_back(allocated);
+  if (model_state_ == 0 && curve_.model_state.empty()) return;
+  curve_.model_state.resize(curve_.allocated.size() - 1);
+  curve_.model_state.push_back(model_state_);
+}
+
+void AllocationCurve::set_model_state(Bytes bytes) {
+  const Lock lock(mutex_);
+  model_state_ = bytes.count();
+  if (!on()) return;
+  curve_.model_state.resize(curve_.allocated.size());
+  curve_.model_state.back() = std::max(curve_.model_state.back(), model_state_);
 }
 
 void AllocationCurve::born(Bytes bytes) {

@@ -13,7 +13,8 @@
 
 namespace spillway {
 
-/// Allocated bytes of a device over one step, and the absences of offloaded storages. Event indices
+/// Allocated bytes of a device over one step, and the absences of offloaded storages. Model state
+/// that may leave is counted apart: it makes room for a step. Event indices
 /// count the events (allocations and frees of blocks) since the step began; index 0 is its
 /// beginning.
 struct StepCurve {
@@ -41,7 +42,9 @@ struct StepCurve {
     std::uint64_t bytes = 0;
   };
 
-  std::vector<std::uint64_t> allocated;  // bytes at each event
+  std::vector<std::uint64_t> allocated;  // bytes at each event, besides model state
+  /// Bytes of model state, at each event the most. Empty if there was none.
+  std::vector<std::uint64_t> model_state;
   /// First event of the optimizer phase, when all storages had been fetched or released;
   /// allocated.size() if that was not tracked.
   std::size_t optimizer_begin = 0;
@@ -52,10 +55,23 @@ struct StepCurve {
   std::vector<std::uint64_t> besides;
   std::vector<Saved> saved;  // in order
 
+  /// The most bytes, with model state.
   [[nodiscard]] Bytes peak() const;
   /// Of the peak, bytes of storages that the step saved.
   [[nodiscard]] Bytes saved_at_peak() const;
+  /// Of the peak, bytes of model state beyond those that the rest of the step left room for.
+  [[nodiscard]] Bytes model_state_at_peak() const;
   [[nodiscard]] Bytes optimizer_phase_peak() const;
+  /// Bytes when the step began, with model state.
+  [[nodiscard]] Bytes at_begin() const;
+
+ private:
+  /// With model state, of the events from `from` on.
+  [[nodiscard]] std::size_t place_of_peak(std::size_t from) const;
+
+  [[nodiscard]] std::uint64_t at(std::size_t event) const {
+    return allocated[event] + (event < model_state.size() ? model_state[event] : 0);
+  }
 };
 
 /// Tracks one device through a step. While off, it costs one relaxed load.
@@ -65,7 +81,8 @@ class AllocationCurve {
  public:
   [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
 
-  /// Begins a step with `allocated` bytes allocated; does nothing if one is running.
+  /// Begins a step with `allocated` bytes besides those of set_model_state(); does nothing if one
+  /// is running.
   void begin(std::uint64_t step, Bytes allocated);
   /// Ends the backward pass; the optimizer step may follow.
   void begin_optimizer_phase();
@@ -77,6 +94,8 @@ class AllocationCurve {
   /// Call these while on(). `bytes` is rounded; `died` is called before the memory can be reused.
   void born(Bytes bytes);
   void died(std::uint64_t address, Bytes bytes);
+  /// There are that many bytes of model state from now on, also while off.
+  void set_model_state(Bytes bytes);
   /// Sets the allocated bytes, for allocators that report sizes of blocks only afterwards.
   void settle(Bytes allocated);
 
@@ -103,12 +122,13 @@ class AllocationCurve {
   /// The running step so far, as if it ended now; empty if none is running.
   [[nodiscard]] StepCurve so_far() const;
 
-  /// The bytes allocated when the running step began, and now; zero if none is running.
+  /// The bytes allocated when the running step began, and now, besides model state; zero if none is
+  /// running.
   [[nodiscard]] Bytes allocated_at_begin() const;
   [[nodiscard]] Bytes allocated() const;
   /// The index of the last event.
   [[nodiscard]] std::size_t event() const;
-  /// The peak so far.
+  /// The peak so far, with model state.
   [[nodiscard]] Bytes peak() const;
 
  private:
@@ -133,6 +153,7 @@ class AllocationCurve {
   std::atomic<bool> on_{false};
   mutable Mutex mutex_;
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  std::uint64_t model_state_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   StepCurve curve_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<std::size_t> optimizer_begin_ SPILLWAY_GUARDED_BY(mutex_);
   std::unordered_map<std::uint64_t, SavedBlock> saved_ SPILLWAY_GUARDED_BY(mutex_);  // by address

@@ -98,6 +98,11 @@ const Shape* BudgetChooser::only_planned() const {
                                                                            : nullptr;
 }
 
+std::optional<Bytes> BudgetChooser::beside() const {
+  const Shape* const shape = only_planned();
+  return shape != nullptr ? std::optional(shape->beside()) : std::nullopt;
+}
+
 std::vector<std::size_t> BudgetChooser::due_with(std::size_t index) const {
   const Shape* const shape = only_planned();
   return shape != nullptr ? shape->due_with(index) : std::vector<std::size_t>();
@@ -252,7 +257,7 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
                             (planned || over_in_a_row_ > 1));
   if (optimized) {
     ++optimized_steps_;
-    optimized_begin_ = Bytes{curve.allocated.front()};
+    optimized_begin_ = curve.at_begin();
     optimized_peak_ = curve.optimizer_phase_peak();
   }
   abandon_step();

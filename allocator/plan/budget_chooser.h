@@ -132,6 +132,12 @@ class BudgetChooser {
   /// Sets the prediction of reserved bytes at the beginning of the step.
   void set_prediction(const PredictedReserved& predicted) { terms_.foreseen = predicted; }
 
+  /// Sets the model state that shares the budget with the step that begins (PlanTerms).
+  void set_model_state(Bytes bytes) { terms_.model_state = bytes; }
+
+  /// Bytes of the budget that the running step's plan leaves to model state, once it follows one.
+  [[nodiscard]] std::optional<Bytes> beside() const;
+
   /// Sets the device's memory in the step that is to end.
   void set_memory(const StepMemory& memory) { memory_ = memory; }
 

@@ -27,7 +27,7 @@ Bytes BudgetChooser::least_of(const StepCurve& curve) const {
   profile.free_at_once = terms_.free_at_once;
   const Shape* const shape = ended();
   const Bytes margin = shape != nullptr ? shape->margin() : Bytes{};
-  return std::min(curve.peak(), least_peak(profile) + margin);
+  return std::min(curve.peak(), least_peak(profile) + margin + curve.model_state_at_peak());
 }
 
 /// Device memory comes in pages of several kinds: smaller budgets limit allocated bytes.
@@ -45,8 +45,7 @@ bool BudgetChooser::exceeds(Bytes peak) const {
 
 std::optional<BudgetShortage> BudgetChooser::excess(const StepCurve& curve) const {
   if (curve.allocated.empty() || !exceeds(curve.peak())) return std::nullopt;
-  return BudgetShortage{
-      needed_with(curve.peak()), Bytes{curve.allocated.front()}, curve.saved_at_peak()};
+  return BudgetShortage{needed_with(curve.peak()), curve.at_begin(), curve.saved_at_peak()};
 }
 
 /// The peak of this step's plan if no plan needs less.
@@ -76,12 +75,12 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
     if (over_in_a_row_ < kMaxShapes) peak = least_of(curve);
     if (recomputed_ && peak <= budget()) return std::nullopt;
   } else if (least && curve.peak() > budget()) {
-    peak = std::min(peak, *least);  // the next plan handles the rest
+    peak = std::min(peak, *least + curve.model_state_at_peak());  // the next plan handles the rest
     if (peak <= budget()) return std::nullopt;
   } else {
     return std::nullopt;  // from here on everything is offloaded or recomputed
   }
-  const Bytes begin{curve.allocated.front()};
+  const Bytes begin = curve.at_begin();
   const bool known = optimized_begin_ == begin;
   const Bytes needed = known ? std::max(peak, optimized_peak_) : peak;
   return BudgetShortage{

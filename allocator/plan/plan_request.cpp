@@ -2,6 +2,7 @@
 #include "allocator/plan/plan_request.h"
 
 #include "allocator/plan/planner.h"
+#include "allocator/plan/shared_room.h"
 #include "allocator/plan/simulator.h"
 
 #include <algorithm>
@@ -50,12 +51,22 @@ void PlanRequest::run() {
   const Bytes spare = terms.foreseen.spare(terms.budget, sizes.size());
   if (within >= least && within <= least + spare) within = least;
   const bool limits_time = terms.slowdown > 0 && profile->timed();
-  plan = limits_time ? plan_within(*profile, terms.slowdown, within) : plan_step(*profile, within);
+  const bool shares = !terms.model_state.zero() && profile->timed();
+  if (limits_time) {
+    plan = plan_within(*profile, terms.slowdown, within);
+  } else if (shares) {
+    plan = plan_beside(*profile, within, terms.model_state, least);
+  } else {
+    plan = plan_step(*profile, within);
+  }
   if (before && !limits_time && profile->timed() && before->peak <= within) {
-    before->timing = simulate(*profile, *before, within);
-    before->budget = plan.budget;
-    if (before->timing.total() <= plan.timing.total() * (1 + kWorthwhile))
-      plan = *std::move(before);
+    before->budget = shares ? std::clamp(before->budget, before->peak, within) : plan.budget;
+    before->timing = simulate(*profile, *before, shares ? before->budget : within);
+    const auto seconds = [&](const BudgetPlan& of) {
+      return of.timing.total() +
+             seconds_of_model_state(*profile, of.peak, within, terms.model_state);
+    };
+    if (seconds(*before) <= seconds(plan) * (1 + kWorthwhile)) plan = *std::move(before);
   }
   due = due_in(plan);
 }

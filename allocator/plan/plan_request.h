@@ -21,6 +21,7 @@ struct PlanTerms {
   double slowdown = 0;  // as in Budget
   PredictedReserved foreseen{};
   bool free_at_once = false;  // as in StepProfile
+  Bytes model_state{};        // as for plan_beside(); zero: the step need not share its budget
 };
 
 /// A snapshot from which a plan is made without the lock of its shape.

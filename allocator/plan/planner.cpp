@@ -2,6 +2,7 @@
 #include "allocator/plan/planner.h"
 
 #include "allocator/plan/exchange.h"
+#include "allocator/plan/golden_section.h"
 #include "allocator/plan/peak_profile.h"
 
 #include <algorithm>
@@ -18,11 +19,6 @@ namespace {
 /// than this, fewer, by the square.
 constexpr int kMaxTries = 6;
 constexpr double kManyStorages = 5000;
-constexpr double kGolden = 0.618034;
-
-std::size_t part(std::size_t of, double share) {
-  return static_cast<std::size_t>(std::lround(static_cast<double>(of) * share));
-}
 
 std::uint64_t least_of(const StepProfile& profile, const PeakProfile& all_offloaded) {
   if (!profile.free_at_once || profile.memory.operands.empty()) return all_offloaded.most();
@@ -158,23 +154,11 @@ class Planner {
     if (!profile_.timed() || recomputed_.empty()) return std::move(all.plan);
     const std::size_t most = all.first;
     tried_.emplace(most, std::move(all.plan));
-    // Golden section over the number of offloaded candidates that are put back first.
+    // By the number of offloaded candidates that are put back first.
     const auto seconds = [&](std::size_t first) {
       return tried(first).timing.total();
     };
-    std::size_t low = 0;
-    std::size_t high = most;
-    std::size_t left = low + part(high - low, 1 - kGolden);
-    std::size_t right = low + part(high - low, kGolden);
-    for (int tries = 0; tries < most_tries && left < right; ++tries) {
-      if (seconds(left) <= seconds(right)) {
-        high = std::exchange(right, left);
-        left = low + part(high - low, 1 - kGolden);
-      } else {
-        low = std::exchange(left, right);
-        right = low + part(high - low, kGolden);
-      }
-    }
+    golden_section(most, most_tries, seconds);
     std::size_t best = most;
     seconds(0);
     for (const auto& [first, plan] : tried_)

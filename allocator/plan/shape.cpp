@@ -12,6 +12,8 @@ constexpr std::size_t kMaxSeconds = 9;
 /// Steps after which a plan has been tried, or earlier when its times are known. The first ones map
 /// memory, so the fastest one counts.
 constexpr std::size_t kTried = 8;
+/// Model state that differs by this share of the budget needs no other plan.
+constexpr std::uint64_t kAlike = 64;
 /// A plan is slower than the one before if its fastest step takes this much longer.
 constexpr double kSlower = 1.005;
 
@@ -48,9 +50,15 @@ void Shape::begin(Bytes allocated, const PlanTerms& terms) {
   on(ShapeEvent::kAdjusted);
 }
 
+bool Shape::Planned::suits(const PlanTerms& terms) const {
+  const Bytes most = std::max(model_state, terms.model_state);
+  const Bytes least = std::min(model_state, terms.model_state);
+  return most - least <= Bytes{terms.budget.count() / kAlike};
+}
+
 std::optional<PlanRequest> Shape::request(const PlanTerms& terms) {
   if (!has_recording(state_) || state_ == ShapeState::kRecorded) return std::nullopt;
-  if (planned_ && planned_->begin == begins_with_) return std::nullopt;
+  if (planned_ && planned_->begin == begins_with_ && planned_->suits(terms)) return std::nullopt;
   if (rejected_ && *rejected_ == std::pair(version_, begins_with_)) return std::nullopt;
   PlanRequest request;
   request.shape = id_;
@@ -92,8 +100,16 @@ void Shape::adopt(PlanRequest&& done) {
     rejected_ = {version_, done.allocated};
     return;
   }
-  const Bytes budget = done.terms.slowdown > 0 ? done.plan.budget : done.allowed;
-  planned_ = Planned{std::move(done.plan), std::move(done.due), done.allocated, budget};
+  const bool shares = !done.terms.model_state.zero() && done.plan.budget < done.allowed;
+  const Bytes wanted = done.plan.budget + (shares ? done.margin : Bytes{});
+  const Bytes budget =
+      done.terms.slowdown > 0 || shares ? std::min(wanted, done.allowed) : done.allowed;
+  planned_ = Planned{std::move(done.plan),
+                     std::move(done.due),
+                     done.allocated,
+                     budget,
+                     shares ? done.allowed - budget : Bytes{},
+                     done.terms.model_state};
   before_.reset();
   predicted_reserved_ = done.terms.foreseen.budget_for(planned_peak(), sizes_.size());
 }
@@ -233,8 +249,13 @@ void Shape::add_step_duration(double seconds) {
 
 std::optional<PlannedStep> Shape::planned(const PredictedReserved& foreseen) const {
   if (plan() == nullptr || !profile_->timed()) return std::nullopt;
-  PlannedStep step{
-      *profile_, planned_->plan, planned_->budget, planned_->begin, foreseen, std::nullopt};
+  PlannedStep step{*profile_,
+                   planned_->plan,
+                   planned_->budget,
+                   planned_->begin,
+                   foreseen,
+                   planned_->beside,
+                   std::nullopt};
   std::vector<double> seconds(seconds_.begin(), seconds_.end());
   if (!seconds.empty()) step.seconds = median(std::move(seconds));
   return step;

@@ -26,6 +26,7 @@ struct PlannedStep {
   Bytes budget;     // for the profile
   Bytes allocated;  // allocated when the step began
   PredictedReserved foreseen;
+  Bytes beside;  // beyond `budget`: left to model state
   /// Duration on the device of steps that followed it, from the first saved storage to the end of
   /// the backward pass. The median of the last ones; none while unknown.
   std::optional<double> seconds;
@@ -81,6 +82,9 @@ class Shape {
   /// Peak of a step that follows plan(). Requires: there is one.
   [[nodiscard]] Bytes planned_peak() const;
 
+  /// Bytes of the budget that plan() leaves to model state. Requires: there is one.
+  [[nodiscard]] Bytes beside() const { return planned_->beside; }
+
   /// Predicted reserved bytes of a step that follows the latest plan; zero before the first.
   [[nodiscard]] Bytes predicted_reserved() const { return predicted_reserved_; }
 
@@ -131,8 +135,13 @@ class Shape {
   struct Planned {
     BudgetPlan plan;
     std::vector<std::vector<std::size_t>> due;
-    Bytes begin;   // allocated bytes that it was made for
-    Bytes budget;  // of the profile, including the reserved margin
+    Bytes begin;        // allocated bytes that it was made for
+    Bytes budget;       // of the profile, including the reserved margin
+    Bytes beside;       // beyond that: left to model state
+    Bytes model_state;  // of the terms
+
+    /// Whether the terms' model state is about as large as when it was made.
+    [[nodiscard]] bool suits(const PlanTerms& terms) const;
   };
 
   /// The fastest plan before the current one, which has replaced it because other times were

@@ -103,6 +103,58 @@ TEST_F(PressureTest, SavedTensorsAreReclaimedBeforeModelState) {
   DeviceRuntime::set_reclaimer(kState, nullptr);
 }
 
+TEST_F(PressureTest, ModelStateBeyondItsShareIsReclaimedBeforeSavedTensors) {
+  constexpr auto kState = DeviceRuntime::Reclaims::kModelState;
+  static std::vector<driver::DevicePtr> state;
+  state = {reclaimable().back()};  // 2 of the 6 MiB
+  reclaimable().pop_back();
+  device_->add_model_state(state.front());
+  DeviceRuntime::set_reclaimer(kState, [](DeviceRuntime& device, Bytes) {
+    if (state.empty()) return Bytes{};
+    const ModelStateBlocks blocks;
+    device.free(state.back());
+    state.pop_back();
+    return 2_MiB;
+  });
+
+  device_->set_model_state_share(2_MiB);
+  keep(allocate(4_MiB));
+  EXPECT_EQ(state.size(), 1U);
+  EXPECT_EQ(reclaimable().size(), 1U);
+
+  device_->set_model_state_share(1_MiB);
+  keep(allocate(2_MiB));
+  EXPECT_TRUE(state.empty());
+  EXPECT_EQ(reclaimable().size(), 1U);
+  DeviceRuntime::set_reclaimer(kState, nullptr);
+}
+
+TEST_F(PressureTest, ModelStateIsNotPartOfAStepsCurve) {
+  const Bytes before = device_->allocated_besides();
+  device_->curve().begin(1, before);
+  const driver::DevicePtr adopted = allocate(1_MiB).value();
+  device_->add_model_state(adopted);
+  EXPECT_EQ(device_->allocated_besides(), before);
+  driver::DevicePtr born;
+  {
+    const ModelStateBlocks blocks;
+    // Makes room, which saved tensors leave: these are not model state.
+    born = allocate(2_MiB).value();
+    device_->free(adopted);
+  }
+  EXPECT_EQ(reclaimable().size(), 2U);
+
+  const StepCurve curve = device_->curve().end();
+  const std::uint64_t begin = before.count();
+  EXPECT_EQ(
+      curve.allocated,
+      (std::vector<std::uint64_t>{begin, begin + (1_MiB).count(), begin, begin - (2_MiB).count()}));
+  EXPECT_EQ(curve.model_state.back(), (3_MiB).count());
+  EXPECT_EQ(device_->allocated_besides(), before - 2_MiB);
+  const ModelStateBlocks blocks;
+  device_->free(born);
+}
+
 TEST_F(PressureTest, AHeldBudgetOutlivesTheStep) {
   Budget budget;
   budget.bytes = 64_MiB;

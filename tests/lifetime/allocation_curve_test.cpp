@@ -196,5 +196,41 @@ TEST(AllocationCurveTest, ItHasTheSavedBytesOnTheDeviceAtThePeak) {
   EXPECT_EQ(curve.end().saved_at_peak(), 50_B);
 }
 
+TEST(AllocationCurveTest, ModelStateCountsInThePeakOnly) {
+  AllocationCurve curve;
+  curve.set_model_state(30_B);
+  curve.begin(7, 100_B);
+  curve.born(50_B);
+  curve.set_model_state(10_B);  // makes room
+  curve.born(5_B);
+  curve.set_model_state(90_B);
+  curve.set_model_state(10_B);
+  curve.begin_optimizer_phase();
+  curve.died(1, 100_B);
+  curve.set_model_state(120_B);
+
+  const StepCurve step = curve.end();
+
+  EXPECT_EQ(step.allocated, (Levels{100, 150, 155, 55}));
+  EXPECT_EQ(step.model_state, (Levels{30, 30, 90, 120}));
+  EXPECT_EQ(step.at_begin(), 130_B);
+  EXPECT_EQ(step.peak(), 245_B);
+  EXPECT_EQ(step.model_state_at_peak(), 90_B);
+  EXPECT_EQ(step.optimizer_phase_peak(), 175_B);
+}
+
+TEST(AllocationCurveTest, ModelStateAppearsInARunningStep) {
+  AllocationCurve curve;
+  curve.begin(7, 100_B);
+  curve.born(50_B);
+  curve.set_model_state(20_B);
+  curve.died(1, 20_B);
+
+  const StepCurve step = curve.end();
+
+  EXPECT_EQ(step.model_state, (Levels{0, 20, 20}));
+  EXPECT_EQ(step.peak(), 170_B);
+}
+
 }  // namespace
 }  // namespace spillway

@@ -137,6 +137,40 @@ TEST(ShapeTest, APlanThatDoesNotFitIsMadeOnceForEachBeginning) {
   EXPECT_TRUE(shape.request(terms));
 }
 
+TEST(ShapeTest, APlanThatSharesItsBudgetLeavesTheRestToModelState) {
+  PlanTerms terms{2000_B};
+  terms.model_state = 800_B;
+  Shape shape = settled_shape(terms);
+  shape.time(even_times(7));
+  auto request = shape.request(terms);
+  ASSERT_TRUE(request);
+  request->run();
+  shape.adopt(*std::move(request));
+
+  ASSERT_NE(shape.plan(), nullptr);
+  EXPECT_GT(shape.beside(), 0_B);
+  EXPECT_EQ(shape.beside() + shape.plan()->budget, terms.budget);
+  EXPECT_LE(shape.planned_peak() + shape.beside(), terms.budget);
+  EXPECT_EQ(shape.planned(terms.foreseen)->beside, shape.beside());
+}
+
+TEST(ShapeTest, OnlyMuchMoreOrLessModelStateNeedsAnotherPlan) {
+  PlanTerms terms{2000_B};
+  terms.model_state = 800_B;
+  Shape shape = settled_shape(terms);
+  shape.time(even_times(7));
+  auto request = shape.request(terms);
+  request->run();
+  shape.adopt(*std::move(request));
+
+  terms.model_state = 810_B;
+  EXPECT_FALSE(shape.request(terms));
+  terms.model_state = 600_B;
+  EXPECT_TRUE(shape.request(terms));
+  terms.model_state = 1000_B;
+  EXPECT_TRUE(shape.request(terms));
+}
+
 /// Known sequences that begin with the same storage, and differ in their last one.
 BudgetChooser known_sequences(std::size_t sequences, std::size_t storages, Bytes budget) {
   BudgetChooser chooser(budget);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_glue/model_state/device_storages.h"
 
+#include "torch_glue/model_state/list_slices.h"
+
 #include <algorithm>
 #include <mutex>
 #include <utility>
@@ -73,8 +75,30 @@ void DeviceStorages::end_step() {
   const LightLock lock(mutex_);
   queue_.end_step(left_ < share_of(device_.job_budget(), kFewLeave));
   left_ = Bytes{};
+  besides_states_ = sizes().besides;
+  last_passes_ = std::exchange(passes_, 0);
   cursor_ = 0;
   held_until_ = 0;
+}
+
+DeviceStorages::Sizes DeviceStorages::sizes() const {
+  Sizes sizes{};
+  for (const ManagedStorage* const storage : storages_) {
+    if (storage == nullptr) continue;
+    const bool state = storage->model_class() == ModelClass::kOptimizerState;
+    (state ? sizes.states : sizes.besides) += storage->size();
+  }
+  return sizes;
+}
+
+Bytes DeviceStorages::need() {
+  const LightLock lock(mutex_);
+  ++passes_;
+  const Sizes now = sizes();
+  if (last_passes_ > 1) return now.besides;
+  const Bytes budget = device_.job_budget();
+  const Bytes later = std::max(now.besides, besides_states_) + slice_bytes(budget);
+  return now.besides + std::min(now.states, saturating_sub(budget, later));
 }
 
 void DeviceStorages::collect(std::vector<std::shared_ptr<ManagedStorage>>& all) {

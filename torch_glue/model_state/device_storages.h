@@ -26,6 +26,12 @@ class DeviceStorages {
   void used(const ManagedStorage& storage, bool writes);
   void end_step();
 
+  /// DeviceRuntime::ModelStateNeed, for this device: what exists now, without the optimizer's
+  /// states. In a step of one forward pass also the states for which there is room when all
+  /// gradients and a slice's temporaries exist: what leaves of these has to return before the
+  /// optimizer steps.
+  Bytes need();
+
   /// DeviceRuntime::Reclaimer, for this device.
   Bytes reclaim(Bytes wanted);
 
@@ -48,6 +54,14 @@ class DeviceStorages {
   void collect(std::vector<std::shared_ptr<ManagedStorage>>& all);
 
  private:
+  struct Sizes {
+    Bytes states;   // of optimizers
+    Bytes besides;  // everything else
+  };
+
+  /// Of all storages, wherever they are.
+  [[nodiscard]] Sizes sizes() const SPILLWAY_REQUIRES(mutex_);
+
   /// An offloaded storage, and the number of its next use.
   struct Next {
     std::shared_ptr<ManagedStorage> storage;
@@ -89,6 +103,9 @@ class DeviceStorages {
   std::vector<bool> ahead_ SPILLWAY_GUARDED_BY(mutex_);                // by slot: prefetched
   Bytes ahead_bytes_ SPILLWAY_GUARDED_BY(mutex_);                      // of these
   Bytes left_ SPILLWAY_GUARDED_BY(mutex_);                             // in the running step
+  Bytes besides_states_ SPILLWAY_GUARDED_BY(mutex_);    // all but states when the last step ended
+  std::size_t passes_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // forward passes of the running step
+  std::size_t last_passes_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // of the last step
   // All storages used before this use are resident, or could not be fetched.
   std::uint64_t cursor_ SPILLWAY_GUARDED_BY(mutex_) = 0;
 

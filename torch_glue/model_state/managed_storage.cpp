@@ -61,6 +61,7 @@ class ManagedStorage::Block {
   void* take() { return std::exchange(at_, nullptr); }
 
  private:
+  const ModelStateBlocks model_state_{};
   void* at_;
 };
 
@@ -93,6 +94,7 @@ std::shared_ptr<ManagedStorage> ManagedStorage::manage(const c10::Storage& stora
   c10::DataPtr before = impl.set_data_ptr(
       {impl.mutable_data(), new Owner(made), &ManagedStorage::end, impl.device()});
   before.release_context();  // the block belongs to `made`
+  place.device.add_model_state(driver::DevicePtr(storage.data()));
   return made;
 }
 
@@ -121,6 +123,7 @@ void ManagedStorage::end(void* context) {
     if (ended.on_device_.exchange(false)) block = ended.block_;
     ended.kept_ = ResidentReason::kEnded;
   }
+  const ModelStateBlocks model_state;
   SpillwayAllocator::instance().release(block);
 }
 

@@ -47,6 +47,7 @@ Bytes ManagedStorage::offload() {
     left = leave(alive);
   }
   if (left == nullptr) return {};
+  const ModelStateBlocks model_state;
   SpillwayAllocator::instance().release(left);
   return size_;
 }

@@ -56,6 +56,7 @@ void ManagedStorages::start(Bytes min_bytes) {
   driver::describe_addresses(&describe_offloaded);
   Runtime::set_model_state_source([](DeviceId device) { return instance().bytes(device); });
   DeviceRuntime::set_reclaimer(DeviceRuntime::Reclaims::kModelState, &ManagedStorages::reclaim);
+  DeviceRuntime::set_model_state_need(&ManagedStorages::need);
 }
 
 Unmanaged ManagedStorages::manage(const at::Tensor& tensor,
@@ -168,6 +169,11 @@ std::vector<std::shared_ptr<ManagedStorage>> ManagedStorages::all() {
 Bytes ManagedStorages::reclaim(DeviceRuntime& device, Bytes wanted) {
   DeviceStorages* const known = instance().of(device.device().id);
   return known == nullptr ? Bytes{} : known->reclaim(wanted);
+}
+
+Bytes ManagedStorages::need(DeviceRuntime& device) {
+  DeviceStorages* const known = instance().of(device.device().id);
+  return known == nullptr ? Bytes{} : known->need();
 }
 
 Bytes ManagedStorages::offload_all() {

@@ -88,6 +88,9 @@ class ManagedStorages {
   /// DeviceRuntime::Reclaimer: offloads the storages whose next use is farthest away.
   static Bytes reclaim(DeviceRuntime& device, Bytes wanted);
 
+  /// DeviceRuntime::ModelStateNeed.
+  static Bytes need(DeviceRuntime& device);
+
   /// Offloads all that can be. Returns their bytes.
   Bytes offload_all();
 

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/plan/budget_plan.h"
+
+namespace spillway {
+
+/// Seconds of the copies of model state that has no room beside a plan: of `model_state` bytes,
+/// what exceeds `within` with the plan's peak leaves during the step and returns. Zero without link
+/// rates.
+double seconds_of_model_state(const StepProfile& profile,
+                              Bytes peak,
+                              Bytes within,
+                              Bytes model_state);
+
+/// Divides `within` bytes between a step and the model state beside it, which leaves where the step
+/// needs the room, and returns: the plan for which the step and these copies take the least time
+/// together. The more room a step has, the less a further byte saves it, while each byte of model
+/// state costs the same. So the sum has one minimum, which is searched for.
+/// `model_state`: bytes that would be on the device at the step's peak if the step needed no room.
+/// A part of it stays in any case, so that its copies have time. `least`: of the profile.
+/// Requires: profile.timed().
+BudgetPlan plan_beside(const StepProfile& profile, Bytes within, Bytes model_state, Bytes least);
+
+}  // namespace spillway
