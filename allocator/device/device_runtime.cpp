@@ -106,8 +106,7 @@ bool DeviceRuntime::free(driver::DevicePtr at) {
 
 void DeviceRuntime::add_model_state(driver::DevicePtr at) {
   const Bytes size = heap_->find(at).size;
-  if (curve_.on()) curve_.died(at.address(), size);
-  change_model_state(size.count());
+  change_model_state(size.count(), size);
 }
 
 Bytes DeviceRuntime::allocated_besides() const {

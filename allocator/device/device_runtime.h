@@ -150,7 +150,7 @@ class DeviceRuntime {
   Status record_use(driver::DevicePtr at, driver::Stream stream);
 
   /// The allocated block at `at` holds model state from now on, which may leave: curve() leaves it
-  /// out.
+  /// out from the next step on.
   void add_model_state(driver::DevicePtr at);
 
   /// Allocated bytes besides model state.
@@ -272,9 +272,9 @@ class DeviceRuntime {
   DeviceRuntime(const driver::Device& device, Evictable& evictable)
       : device_(device), evictable_(evictable) {}
 
-  /// Model state has that many bytes more (fewer: modulo 2^64).
-  void change_model_state(std::uint64_t bytes) {
-    curve_.set_model_state(Bytes{model_state_.fetch_add(bytes) + bytes});
+  /// Model state has that many bytes more (fewer: modulo 2^64). `became`: as in the curve.
+  void change_model_state(std::uint64_t bytes, Bytes became = Bytes{}) {
+    curve_.set_model_state(Bytes{model_state_.fetch_add(bytes) + bytes}, became);
   }
 
   /// Lets the first reclaimer that can free memory do so. Returns the freed bytes.

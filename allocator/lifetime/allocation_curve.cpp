@@ -52,6 +52,7 @@ void AllocationCurve::begin(std::uint64_t step, Bytes allocated) {
   step_ = step;
   curve_ = {};
   optimizer_begin_.reset();
+  became_ = 0;
   put(allocated.count());
   on_ = true;
 }
@@ -106,15 +107,16 @@ void AllocationCurve::put(std::uint64_t allocated) {
   curve_.allocated.push_back(allocated);
   if (model_state_ == 0 && curve_.model_state.empty()) return;
   curve_.model_state.resize(curve_.allocated.size() - 1);
-  curve_.model_state.push_back(model_state_);
+  curve_.model_state.push_back(model_state_ - became_);
 }
 
-void AllocationCurve::set_model_state(Bytes bytes) {
+void AllocationCurve::set_model_state(Bytes bytes, Bytes became) {
   const Lock lock(mutex_);
-  model_state_ = bytes.count();
-  if (!on()) return;
+  model_state_ = static_cast<std::int64_t>(bytes.count());
+  if (!on() || curve_.allocated.size() > kMaxEvents) return;
+  became_ += static_cast<std::int64_t>(became.count());
   curve_.model_state.resize(curve_.allocated.size());
-  curve_.model_state.back() = std::max(curve_.model_state.back(), model_state_);
+  curve_.model_state.back() = std::max(curve_.model_state.back(), model_state_ - became_);
 }
 
 void AllocationCurve::born(Bytes bytes) {

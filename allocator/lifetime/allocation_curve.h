@@ -43,8 +43,9 @@ struct StepCurve {
   };
 
   std::vector<std::uint64_t> allocated;  // bytes at each event, besides model state
-  /// Bytes of model state, at each event the most. Empty if there was none.
-  std::vector<std::uint64_t> model_state;
+  /// Bytes of model state, at each event the most, minus those of `allocated` that became model
+  /// state in this step: gradients, which take their room from the step. Empty if there was none.
+  std::vector<std::int64_t> model_state;
   /// First event of the optimizer phase, when all storages had been fetched or released;
   /// allocated.size() if that was not tracked.
   std::size_t optimizer_begin = 0;
@@ -70,7 +71,8 @@ struct StepCurve {
   [[nodiscard]] std::size_t place_of_peak(std::size_t from) const;
 
   [[nodiscard]] std::uint64_t at(std::size_t event) const {
-    return allocated[event] + (event < model_state.size() ? model_state[event] : 0);
+    const std::int64_t more = event < model_state.size() ? model_state[event] : 0;
+    return allocated[event] + static_cast<std::uint64_t>(more);  // wraps back
   }
 };
 
@@ -94,8 +96,9 @@ class AllocationCurve {
   /// Call these while on(). `bytes` is rounded; `died` is called before the memory can be reused.
   void born(Bytes bytes);
   void died(std::uint64_t address, Bytes bytes);
-  /// There are that many bytes of model state from now on, also while off.
-  void set_model_state(Bytes bytes);
+  /// There are that many bytes of model state from now on, also while off. `became`: of these,
+  /// bytes of blocks that were born before.
+  void set_model_state(Bytes bytes, Bytes became = Bytes{});
   /// Sets the allocated bytes, for allocators that report sizes of blocks only afterwards.
   void settle(Bytes allocated);
 
@@ -153,7 +156,8 @@ class AllocationCurve {
   std::atomic<bool> on_{false};
   mutable Mutex mutex_;
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
-  std::uint64_t model_state_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  std::int64_t model_state_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+  std::int64_t became_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // model state in the running step
   StepCurve curve_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<std::size_t> optimizer_begin_ SPILLWAY_GUARDED_BY(mutex_);
   std::unordered_map<std::uint64_t, SavedBlock> saved_ SPILLWAY_GUARDED_BY(mutex_);  // by address

@@ -135,6 +135,7 @@ TEST_F(PressureTest, ModelStateIsNotPartOfAStepsCurve) {
   const driver::DevicePtr adopted = allocate(1_MiB).value();
   device_->add_model_state(adopted);
   EXPECT_EQ(device_->allocated_besides(), before);
+  EXPECT_EQ(device_->curve().peak(), before + 1_MiB);
   driver::DevicePtr born;
   {
     const ModelStateBlocks blocks;

@@ -212,24 +212,31 @@ TEST(AllocationCurveTest, ModelStateCountsInThePeakOnly) {
   const StepCurve step = curve.end();
 
   EXPECT_EQ(step.allocated, (Levels{100, 150, 155, 55}));
-  EXPECT_EQ(step.model_state, (Levels{30, 30, 90, 120}));
+  EXPECT_EQ(step.model_state, (std::vector<std::int64_t>{30, 30, 90, 120}));
   EXPECT_EQ(step.at_begin(), 130_B);
   EXPECT_EQ(step.peak(), 245_B);
   EXPECT_EQ(step.model_state_at_peak(), 90_B);
   EXPECT_EQ(step.optimizer_phase_peak(), 175_B);
 }
 
-TEST(AllocationCurveTest, ModelStateAppearsInARunningStep) {
+TEST(AllocationCurveTest, WhatBecomesModelStateInAStepStaysPartOfIt) {
   AllocationCurve curve;
+  curve.set_model_state(10_B);
   curve.begin(7, 100_B);
   curve.born(50_B);
-  curve.set_model_state(20_B);
-  curve.died(1, 20_B);
+  curve.set_model_state(60_B, 50_B);  // a gradient
+  curve.born(5_B);
+  curve.set_model_state(0_B);  // all of it leaves
+  curve.born(5_B);
 
   const StepCurve step = curve.end();
 
-  EXPECT_EQ(step.model_state, (Levels{0, 20, 20}));
-  EXPECT_EQ(step.peak(), 170_B);
+  EXPECT_EQ(step.allocated, (Levels{100, 150, 155, 160}));
+  EXPECT_EQ(step.model_state, (std::vector<std::int64_t>{10, 10, 10, -50}));
+  EXPECT_EQ(step.peak(), 165_B);
+
+  curve.begin(8, 100_B);
+  EXPECT_EQ(curve.peak(), 100_B);
 }
 
 }  // namespace
