@@ -93,6 +93,7 @@ bool DeviceRuntime::free(driver::DevicePtr at) {
     const HeapBlockInfo block = heap_->find(at);
     if (block.allocated && block.at == at) {
       if (model_state) {
+        curve_.model_state_died(at.address());
         change_model_state(-block.size.count());
       } else {
         curve_.died(at.address(), block.size);
@@ -106,7 +107,9 @@ bool DeviceRuntime::free(driver::DevicePtr at) {
 
 void DeviceRuntime::add_model_state(driver::DevicePtr at) {
   const Bytes size = heap_->find(at).size;
-  change_model_state(size.count(), size);
+  added_ += size.count();
+  if (curve_.on()) curve_.became_model_state(at.address(), size);
+  change_model_state(size.count());
 }
 
 Bytes DeviceRuntime::allocated_besides() const {

@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -130,7 +131,7 @@ class DeviceRuntime {
   /// Sets the observer of all devices; null: none.
   static void set_excess_observer(ExcessObserver observer);
 
-  /// Counts saved storages that a reclaimer has freed.
+  /// Counts saved storages that a reclaimer has freed, against the plan.
   void count_reclaimed(Bytes freed) { reclaimed_ += freed.count(); }
 
   /// Bytes counted since the last call.
@@ -157,8 +158,14 @@ class DeviceRuntime {
   [[nodiscard]] Bytes allocated_besides() const;
 
   /// Where an allocation has no room, model state leaves before saved tensors while it has more
-  /// bytes than this. Initially saved tensors leave first.
-  void set_model_state_share(Bytes share) { model_state_share_ = share.count(); }
+  /// bytes than this, without those that add_model_state() adds from now on. `stays`: its
+  /// share is meant to stay; what leaves of it is counted as by count_reclaimed(). None: saved
+  /// tensors leave first, as initially.
+  void set_model_state_share(std::optional<Bytes> share, bool stays = false) {
+    const std::uint64_t bytes = share ? share->count() : kNoShare;
+    share_stays_ = stays;
+    if (model_state_share_.exchange(bytes) != bytes) added_ = 0;
+  }
 
   /// Returns the model state for plan_beside(), in a step that begins now.
   using ModelStateNeed = Bytes (*)(DeviceRuntime& device);
@@ -269,12 +276,14 @@ class DeviceRuntime {
   [[nodiscard]] const driver::Device& device() const { return device_; }
 
  private:
+  static constexpr std::uint64_t kNoShare = ~std::uint64_t{0};
+
   DeviceRuntime(const driver::Device& device, Evictable& evictable)
       : device_(device), evictable_(evictable) {}
 
-  /// Model state has that many bytes more (fewer: modulo 2^64). `became`: as in the curve.
-  void change_model_state(std::uint64_t bytes, Bytes became = Bytes{}) {
-    curve_.set_model_state(Bytes{model_state_.fetch_add(bytes) + bytes}, became);
+  /// Model state has that many bytes more (fewer: modulo 2^64).
+  void change_model_state(std::uint64_t bytes) {
+    curve_.set_model_state(Bytes{model_state_.fetch_add(bytes) + bytes});
   }
 
   /// Lets the first reclaimer that can free memory do so. Returns the freed bytes.
@@ -291,7 +300,9 @@ class DeviceRuntime {
   std::atomic<std::uint64_t> total_{0};
   std::atomic<std::uint64_t> available_{0};
   std::atomic<std::uint64_t> model_state_{0};  // bytes of its blocks
-  std::atomic<std::uint64_t> model_state_share_{~std::uint64_t{0}};
+  std::atomic<std::uint64_t> model_state_share_{kNoShare};
+  std::atomic<bool> share_stays_{false};
+  std::atomic<std::uint64_t> added_{0};  // to model_state_, since the share was set
   std::atomic<std::uint64_t> reclaimed_{0};
   std::atomic<std::uint64_t> job_budget_{0};
   std::atomic<bool> pressed_{false};

@@ -119,16 +119,18 @@ Bytes DeviceRuntime::reclaim(Bytes wanted) {
     const Reclaimer reclaimer = reclaimers.at(static_cast<std::size_t>(of));
     return reclaimer == nullptr ? Bytes{} : reclaimer(*this, wanted);
   };
-  if (model_state_ > model_state_share_) {
+  if (saturating_sub(Bytes{model_state_}, Bytes{added_}).count() > model_state_share_) {
     const Bytes freed = from(Reclaims::kModelState);
     if (!freed.zero()) return freed;
   }
-  for (const Reclaims of :
-       {Reclaims::kSavedTensors, Reclaims::kModelState, Reclaims::kRecomputed}) {
-    const Bytes freed = from(of);
-    if (!freed.zero()) return freed;
-  }
-  return {};
+  Bytes freed = from(Reclaims::kSavedTensors);
+  if (!freed.zero()) return freed;
+  // Of its share nothing should leave: the plan has to leave more free.
+  const Bytes room = saturating_sub(heap_->limits().budget(), heap_->view().reserved());
+  const Bytes beyond = saturating_sub(wanted, room);
+  freed = from(Reclaims::kModelState);
+  if (share_stays_) count_reclaimed(std::min(freed, beyond));
+  return freed.zero() ? from(Reclaims::kRecomputed) : freed;
 }
 
 Bytes DeviceRuntime::missing(Bytes size) const {

@@ -52,7 +52,8 @@ void AllocationCurve::begin(std::uint64_t step, Bytes allocated) {
   step_ = step;
   curve_ = {};
   optimizer_begin_.reset();
-  became_ = 0;
+  became_.clear();
+  became_bytes_ = 0;
   put(allocated.count());
   on_ = true;
 }
@@ -107,16 +108,32 @@ void AllocationCurve::put(std::uint64_t allocated) {
   curve_.allocated.push_back(allocated);
   if (model_state_ == 0 && curve_.model_state.empty()) return;
   curve_.model_state.resize(curve_.allocated.size() - 1);
-  curve_.model_state.push_back(model_state_ - became_);
+  curve_.model_state.push_back(model_state_ - became_bytes_);
 }
 
-void AllocationCurve::set_model_state(Bytes bytes, Bytes became) {
+void AllocationCurve::set_model_state(Bytes bytes) {
   const Lock lock(mutex_);
   model_state_ = static_cast<std::int64_t>(bytes.count());
   if (!on() || curve_.allocated.size() > kMaxEvents) return;
-  became_ += static_cast<std::int64_t>(became.count());
   curve_.model_state.resize(curve_.allocated.size());
-  curve_.model_state.back() = std::max(curve_.model_state.back(), model_state_ - became_);
+  curve_.model_state.back() = std::max(curve_.model_state.back(), model_state_ - became_bytes_);
+}
+
+void AllocationCurve::became_model_state(std::uint64_t address, Bytes bytes) {
+  const Lock lock(mutex_);
+  if (!on() || !became_.emplace(address, bytes.count()).second) return;
+  became_bytes_ += static_cast<std::int64_t>(bytes.count());
+}
+
+void AllocationCurve::model_state_died(std::uint64_t address) {
+  const Lock lock(mutex_);
+  const auto found = became_.find(address);
+  if (found == became_.end()) return;
+  const std::uint64_t bytes = found->second;
+  became_.erase(found);
+  became_bytes_ -= static_cast<std::int64_t>(bytes);
+  model_state_ -= static_cast<std::int64_t>(bytes);
+  if (on()) put(curve_.allocated.back() - std::min(curve_.allocated.back(), bytes));
 }
 
 void AllocationCurve::born(Bytes bytes) {

@@ -96,9 +96,12 @@ class AllocationCurve {
   /// Call these while on(). `bytes` is rounded; `died` is called before the memory can be reused.
   void born(Bytes bytes);
   void died(std::uint64_t address, Bytes bytes);
-  /// There are that many bytes of model state from now on, also while off. `became`: of these,
-  /// bytes of blocks that were born before.
-  void set_model_state(Bytes bytes, Bytes became = Bytes{});
+  /// There are that many bytes of model state from now on, also while off.
+  void set_model_state(Bytes bytes);
+  /// The allocated block, which has been born(), holds model state from now on.
+  void became_model_state(std::uint64_t address, Bytes bytes);
+  /// A block of model state is freed. Call it before set_model_state().
+  void model_state_died(std::uint64_t address);
   /// Sets the allocated bytes, for allocators that report sizes of blocks only afterwards.
   void settle(Bytes allocated);
 
@@ -157,7 +160,9 @@ class AllocationCurve {
   mutable Mutex mutex_;
   std::uint64_t step_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::int64_t model_state_ SPILLWAY_GUARDED_BY(mutex_) = 0;
-  std::int64_t became_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // model state in the running step
+  /// Blocks that became model state in the running step, by address, and their bytes.
+  std::unordered_map<std::uint64_t, std::uint64_t> became_ SPILLWAY_GUARDED_BY(mutex_);
+  std::int64_t became_bytes_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   StepCurve curve_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<std::size_t> optimizer_begin_ SPILLWAY_GUARDED_BY(mutex_);
   std::unordered_map<std::uint64_t, SavedBlock> saved_ SPILLWAY_GUARDED_BY(mutex_);  // by address

@@ -135,6 +135,8 @@ class BudgetChooser {
   /// Sets the model state that shares the budget with the step that begins (PlanTerms).
   void set_model_state(Bytes bytes) { terms_.model_state = bytes; }
 
+  [[nodiscard]] Bytes model_state() const { return terms_.model_state; }
+
   /// Bytes of the budget that the running step's plan leaves to model state, once it follows one.
   [[nodiscard]] std::optional<Bytes> beside() const;
 

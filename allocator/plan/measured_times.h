@@ -19,6 +19,9 @@ namespace spillway {
 /// deviate by more than it does from the nearer of the other two steps. Measuring ends with the
 /// first median that is not accepted, after six accepted ones, or after 64 steps.
 ///
+/// A recorded step may be delayed throughout. Until the first median, a stalled step is therefore
+/// accepted at once if it takes less than three quarters of the accepted times.
+///
 /// Some jobs stall in most steps. If there is no median after eight consecutive stalled steps, or
 /// after 64 steps, the fastest step is accepted if it deviates by more than 0.1 %.
 ///

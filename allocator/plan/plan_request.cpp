@@ -15,7 +15,11 @@ namespace {
 /// What another plan has to save.
 constexpr double kWorthwhile = 0.01;
 
-/// By storage, the storages whose fetch begins at its first use.
+/// A fetch begins at the first of this many uses that takes place: what was used in the recorded
+/// step only to recompute others is not used if these are kept.
+constexpr int kTriggers = 8;
+
+/// By storage, the storages whose fetch begins at its first use, if it has not begun before.
 std::vector<std::vector<std::size_t>> due_in(const BudgetPlan& plan) {
   std::vector<std::vector<std::size_t>> due(plan.actions.size());
   const auto& first_use = plan.first_use;
@@ -29,9 +33,11 @@ std::vector<std::vector<std::size_t>> due_in(const BudgetPlan& plan) {
     return first_use[left] < first_use[right];
   });
   for (const std::size_t storage : order) {
-    const auto trigger = at.lower_bound(plan.fetch[storage]);
-    if (trigger == at.end() || trigger->first >= first_use[storage]) continue;
-    due[trigger->second].push_back(storage);
+    auto trigger = at.lower_bound(plan.fetch[storage]);
+    for (int tries = 0; tries < kTriggers; ++tries, ++trigger) {
+      if (trigger == at.end() || trigger->first >= first_use[storage]) break;
+      due[trigger->second].push_back(storage);
+    }
   }
   return due;
 }

@@ -6,9 +6,6 @@
 namespace spillway {
 namespace {
 
-/// Without a plan, saved tensors leave before model state.
-constexpr Bytes kNoShare{~std::uint64_t{0}};
-
 /// The device's memory in the step that is to end, which has reserved at most `reserved` bytes.
 StepMemory read_memory(DeviceRuntime& device, Bytes budget, Bytes reserved) {
   PlacementAdvisor placement = device.heap().placement();
@@ -63,7 +60,7 @@ void BudgetPolicy::foresee(OnDevice& on) {
   Heap& heap = on.device->heap();
   if (heap.placement().peak_reserved_following_plan()) on.chooser.set_free_at_once();
   on.chooser.set_model_state(on.device->model_state_need());
-  on.device->set_model_state_share(kNoShare);
+  on.device->set_model_state_share(std::nullopt);
   const auto stranded = heap.placement().stranded_at_target();
   const Bytes allocated = on.device->curve().allocated_at_begin();
   on.chooser.set_prediction(
@@ -90,7 +87,8 @@ PolicyDecision BudgetPolicy::on_saved(const OfferedStorage& storage, TagStepStat
   decision.watched = true;
   const Action action = chooser.choose(
       storage.size, storage.device.curve().allocated_at_begin(), storage.recomputable);
-  if (const auto beside = chooser.beside()) storage.device.set_model_state_share(*beside);
+  if (const auto beside = chooser.beside())
+    storage.device.set_model_state_share(*beside, *beside >= chooser.model_state());
   decision.action.offload = action == Action::kOffload;
   decision.action.recompute = action == Action::kRecompute;
   // It is offloaded after all if the budget turns out to have no room for it.

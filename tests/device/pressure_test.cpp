@@ -123,13 +123,34 @@ TEST_F(PressureTest, ModelStateBeyondItsShareIsReclaimedBeforeSavedTensors) {
   EXPECT_EQ(reclaimable().size(), 1U);
 
   device_->set_model_state_share(1_MiB);
+  device_->add_model_state(allocated_.back());  // a gradient of this step
   keep(allocate(2_MiB));
   EXPECT_TRUE(state.empty());
   EXPECT_EQ(reclaimable().size(), 1U);
   DeviceRuntime::set_reclaimer(kState, nullptr);
 }
 
-TEST_F(PressureTest, ModelStateIsNotPartOfAStepsCurve) {
+TEST_F(PressureTest, WhatLeavesOfModelStatesShareIsCountedAgainstThePlan) {
+  constexpr auto kState = DeviceRuntime::Reclaims::kModelState;
+  DeviceRuntime::set_reclaimer(kOf, nullptr);
+  DeviceRuntime::set_reclaimer(kState, [](DeviceRuntime& device, Bytes) {
+    if (reclaimable().empty()) return Bytes{};
+    device.free(reclaimable().back());
+    reclaimable().pop_back();
+    return 2_MiB;
+  });
+
+  device_->set_model_state_share(8_MiB);
+  keep(allocate(4_MiB));
+  EXPECT_EQ(device_->take_reclaimed(), 0_B);
+  device_->set_model_state_share(8_MiB, true);
+  ASSERT_EQ(reclaimable().size(), 2U);
+  keep(allocate(2_MiB));
+  EXPECT_EQ(device_->take_reclaimed(), 2_MiB);
+  DeviceRuntime::set_reclaimer(kState, nullptr);
+}
+
+TEST_F(PressureTest, ModelStateIsInTheCurveOfTheStepThatMadeItOnly) {
   const Bytes before = device_->allocated_besides();
   device_->curve().begin(1, before);
   const driver::DevicePtr adopted = allocate(1_MiB).value();
@@ -147,10 +168,10 @@ TEST_F(PressureTest, ModelStateIsNotPartOfAStepsCurve) {
 
   const StepCurve curve = device_->curve().end();
   const std::uint64_t begin = before.count();
-  EXPECT_EQ(
-      curve.allocated,
-      (std::vector<std::uint64_t>{begin, begin + (1_MiB).count(), begin, begin - (2_MiB).count()}));
-  EXPECT_EQ(curve.model_state.back(), (3_MiB).count());
+  EXPECT_EQ(curve.allocated,
+            (std::vector<std::uint64_t>{
+                begin, begin + (1_MiB).count(), begin - (1_MiB).count(), begin - (2_MiB).count()}));
+  EXPECT_EQ(curve.model_state.back(), static_cast<std::int64_t>((2_MiB).count()));
   EXPECT_EQ(device_->allocated_besides(), before - 2_MiB);
   const ModelStateBlocks blocks;
   device_->free(born);

@@ -219,20 +219,24 @@ TEST(AllocationCurveTest, ModelStateCountsInThePeakOnly) {
   EXPECT_EQ(step.optimizer_phase_peak(), 175_B);
 }
 
-TEST(AllocationCurveTest, WhatBecomesModelStateInAStepStaysPartOfIt) {
+TEST(AllocationCurveTest, WhatBecomesModelStateInAStepIsPartOfItUntilItLeaves) {
   AllocationCurve curve;
   curve.set_model_state(10_B);
   curve.begin(7, 100_B);
   curve.born(50_B);
-  curve.set_model_state(60_B, 50_B);  // a gradient
+  curve.became_model_state(0x1000, 50_B);  // a gradient
+  curve.set_model_state(60_B);
   curve.born(5_B);
-  curve.set_model_state(0_B);  // all of it leaves
+  curve.model_state_died(0x1000);  // it leaves
+  curve.set_model_state(10_B);
+  curve.model_state_died(0x2000);  // so does what was there before
+  curve.set_model_state(0_B);
   curve.born(5_B);
 
   const StepCurve step = curve.end();
 
-  EXPECT_EQ(step.allocated, (Levels{100, 150, 155, 160}));
-  EXPECT_EQ(step.model_state, (std::vector<std::int64_t>{10, 10, 10, -50}));
+  EXPECT_EQ(step.allocated, (Levels{100, 150, 155, 105, 110}));
+  EXPECT_EQ(step.model_state, (std::vector<std::int64_t>{10, 10, 10, 10, 0}));
   EXPECT_EQ(step.peak(), 165_B);
 
   curve.begin(8, 100_B);

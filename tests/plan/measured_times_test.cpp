@@ -74,8 +74,27 @@ TEST(MeasuredTimesTest, OnlyConsecutiveStepsWithoutStallsAreUsed) {
   EXPECT_EQ(times.believed().end, 4);
 }
 
+TEST(MeasuredTimesTest, AMuchFasterStepReplacesADelayedRecordingAtOnce) {
+  MeasuredTimes times(taking(9));
+  EXPECT_FALSE(times.saw(taking(8), kStalled));
+  EXPECT_EQ(times.believed().end, 9);
+
+  EXPECT_TRUE(times.saw(taking(5), kStalled));
+  EXPECT_EQ(times.believed().end, 5);
+  EXPECT_FALSE(times.saw(taking(5), kStalled));
+  EXPECT_FALSE(times.saw(taking(4), kStalled));
+  EXPECT_TRUE(times.saw(taking(3), kStalled));
+  EXPECT_EQ(times.believed().end, 3);
+
+  times.saw(taking(4), !kStalled);
+  times.saw(taking(4), !kStalled);
+  EXPECT_TRUE(times.saw(taking(4), !kStalled));
+  EXPECT_FALSE(times.saw(taking(2), kStalled));
+  EXPECT_EQ(times.believed().end, 4);
+}
+
 TEST(MeasuredTimesTest, IfEveryStepStallsTheFastestIsUsedForNow) {
-  MeasuredTimes times(taking(90));
+  MeasuredTimes times(taking(24));
   for (int step = 0; step < 7; ++step)
     EXPECT_FALSE(times.saw(taking(step == 3 ? 20 : 30 + step), kStalled)) << step;
 
@@ -122,13 +141,13 @@ TEST(MeasuredTimesTest, StepsThatNeverSettleAreMeasuredAFewTimes) {
 }
 
 TEST(MeasuredTimesTest, IfEveryThirdStepStallsTheFastestIsUsedInTheEnd) {
-  MeasuredTimes times(taking(9));
+  MeasuredTimes times(taking(5));
   int steps = 0;
   for (; steps < 1000 && times.needed(); ++steps)
-    EXPECT_EQ(times.saw(taking(steps == 5 ? 3 : 4), steps % 3 == 2), steps == 63) << steps;
+    EXPECT_EQ(times.saw(taking(steps == 5 ? 3.8 : 4), steps % 3 == 2), steps == 63) << steps;
 
   EXPECT_EQ(steps, 64);
-  EXPECT_EQ(times.believed().end, 3);
+  EXPECT_EQ(times.believed().end, 3.8);
 }
 
 }  // namespace

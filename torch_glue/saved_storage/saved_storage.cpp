@@ -198,9 +198,14 @@ void SavedStorage::own_substitutes(std::vector<std::shared_ptr<SharedStorage>> s
 void SavedStorage::release_without_handles() {
   c10::Storage left;  // destroyed without the lock
   const LightLock lock(mutex_);
-  if (handles_ > 0 || waiting_ == nullptr) return;
+  if (handles_ == 0) left = release();
+}
+
+c10::Storage SavedStorage::release() {
+  if (waiting_ == nullptr) return {};
+  taken_back_ = false;
   released_ = std::move(waiting_);
-  left = std::exchange(released_->storage, c10::Storage());
+  return std::exchange(released_->storage, c10::Storage());
 }
 
 bool SavedStorage::take_back() {
@@ -210,8 +215,13 @@ bool SavedStorage::take_back() {
   if (!alive) return false;
   waiting_ = std::move(released_);
   waiting_->storage = c10::Storage(std::move(alive));
+  taken_back_ = true;
   wait_at_site();
   return true;
+}
+
+void SavedStorage::handles_are_gone() {
+  if (taken_back_) release();
 }
 
 void SavedStorage::has_left(const RegionOptions& region, Bytes copied) {

@@ -50,7 +50,8 @@ class SavedStorage final : public SharedStorage, public std::enable_shared_from_
   void own_substitutes(std::vector<std::shared_ptr<SharedStorage>> substitutes);
 
   /// For a handle that is made without a save: whether it can use the storage. After
-  /// release_without_handles() it can if the original exists, which is then kept again.
+  /// release_without_handles() it can if the original exists, which is then kept until the last
+  /// handle ends.
   bool take_back();
 
   SavedStorage(const c10::Storage& storage, DeviceRuntime& device);
@@ -160,6 +161,9 @@ class SavedStorage final : public SharedStorage, public std::enable_shared_from_
   void use_on(c10::cuda::CUDAStream consumer, const c10::Storage& storage)
       SPILLWAY_REQUIRES(mutex_);
   void before_release() override SPILLWAY_REQUIRES(mutex_);
+  /// Keeps it no longer, until the next save or take_back().
+  c10::Storage release() SPILLWAY_REQUIRES(mutex_);
+  void handles_are_gone() override SPILLWAY_REQUIRES(mutex_);
   void release_without_handles() override;
 
   DeviceRuntime& device_;
@@ -169,6 +173,7 @@ class SavedStorage final : public SharedStorage, public std::enable_shared_from_
   bool decided_ SPILLWAY_GUARDED_BY(mutex_) = false;
   bool alive_reported_ SPILLWAY_GUARDED_BY(mutex_) = false;
   bool used_ SPILLWAY_GUARDED_BY(mutex_) = false;         // unpacked
+  bool taken_back_ SPILLWAY_GUARDED_BY(mutex_) = false;   // take_back() keeps it
   bool refused_ SPILLWAY_GUARDED_BY(mutex_) = false;      // a host copy was refused
   std::vector<std::shared_ptr<SharedStorage>> substitutes_ SPILLWAY_GUARDED_BY(mutex_);
   std::unique_ptr<Waiting> waiting_ SPILLWAY_GUARDED_BY(mutex_);  // also null once offloaded

@@ -56,8 +56,8 @@ class SharedStorage {
 
   void remove_handle(std::uint64_t round) {
     const LightLock lock(mutex_);
-    --handles_;
     has_seen(round);
+    if (--handles_ == 0) handles_are_gone();
   }
 
   /// Releases what it keeps on the device if it has no handle. The next save makes it as before.
@@ -89,6 +89,9 @@ class SharedStorage {
     before_release();
     held_ = c10::Storage();
   }
+
+  /// The last handle has ended, but something else may own the entry.
+  virtual void handles_are_gone() SPILLWAY_REQUIRES(mutex_) {}
 
   /// The held storage is about to be released.
   virtual void before_release() SPILLWAY_REQUIRES(mutex_) {}
