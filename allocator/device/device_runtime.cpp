@@ -11,6 +11,15 @@
 #include <utility>
 
 namespace spillway {
+namespace {
+
+std::atomic<DeviceRuntime::ModelStateNeed> model_state_need_source{nullptr};
+
+}  // namespace
+
+void DeviceRuntime::set_model_state_need(ModelStateNeed source) {
+  model_state_need_source = source;
+}
 
 Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Device& device,
                                                              const RuntimeOptions& options,
@@ -67,11 +76,8 @@ Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream str
   const bool reports = MemoryEvents::on();
   const Bytes rounded =
       follows || reports || model_state ? heap_->find(block.value()).size : Bytes{};
-  if (model_state) {
-    change_model_state(rounded.count());
-  } else if (follows) {
-    curve_.born(rounded);
-  }
+  if (model_state) change_model_state(rounded.count());
+  if (follows && !(model_state && need_ != 0)) curve_.born(rounded);
   if (step_peaks_.on())
     step_peaks_.allocated(size, heap_->view().allocated(), Bytes{offloaded_.load()});
   if (reports) {
@@ -91,29 +97,39 @@ bool DeviceRuntime::free(driver::DevicePtr at) {
   const bool model_state = ModelStateBlocks::active();
   if (model_state || curve_.on()) {
     const HeapBlockInfo block = heap_->find(at);
-    if (block.allocated && block.at == at) {
-      if (model_state) {
-        curve_.model_state_died(at.address());
-        change_model_state(-block.size.count());
-      } else {
-        curve_.died(at.address(), block.size);
-      }
-    }
+    if (block.allocated && block.at == at) left(block, model_state);
   }
   pauses_->freed(at);
   exports_->freed(at);
   return heap_->free(at);
 }
 
-void DeviceRuntime::add_model_state(driver::DevicePtr at) {
+void DeviceRuntime::left(const HeapBlockInfo& block, bool model_state) {
+  if (!model_state || need_ == 0) curve_.died(block.at.address(), block.size);
+  if (!model_state) return;
+  curve_.model_state_died(block.at.address());
+  change_model_state(-block.size.count());
+}
+
+void DeviceRuntime::add_model_state(driver::DevicePtr at, bool stays) {
   const Bytes size = heap_->find(at).size;
   added_ += size.count();
-  if (curve_.on()) curve_.became_model_state(at.address(), size);
+  if (need_ != 0 && stays) curve_.became_model_state(at.address(), size);
+  if (need_ != 0 && !stays) curve_.died(at.address(), size);
   change_model_state(size.count());
 }
 
-Bytes DeviceRuntime::allocated_besides() const {
-  return saturating_sub(heap_->view().allocated(), Bytes{model_state_});
+void DeviceRuntime::change_model_state(std::uint64_t bytes) {
+  const std::uint64_t now = model_state_.fetch_add(bytes) + bytes;
+  curve_.set_model_state(need_ == 0 ? Bytes{} : Bytes{now});
+}
+
+Bytes DeviceRuntime::begin_step() {
+  const ModelStateNeed source = model_state_need_source;
+  need_ = source == nullptr ? 0 : source(*this).count();
+  change_model_state(0);
+  const Bytes allocated = heap_->view().allocated();
+  return need_ == 0 ? allocated : saturating_sub(allocated, Bytes{model_state_});
 }
 
 Status DeviceRuntime::set_limit(Limit which, Bytes limit) {

@@ -151,11 +151,12 @@ class DeviceRuntime {
   Status record_use(driver::DevicePtr at, driver::Stream stream);
 
   /// The allocated block at `at` holds model state from now on, which may leave: curve() leaves it
-  /// out from the next step on.
-  void add_model_state(driver::DevicePtr at);
+  /// out from the next step on, or at once unless it `stays` in this one.
+  void add_model_state(driver::DevicePtr at, bool stays = true);
 
-  /// Allocated bytes besides model state.
-  [[nodiscard]] Bytes allocated_besides() const;
+  /// A step of a region with a budget begins: sets model_state_need() for it, and returns the
+  /// allocated bytes that its curve begins with. These leave model state out if that needs room.
+  Bytes begin_step();
 
   /// Where an allocation has no room, model state leaves before saved tensors while it has more
   /// bytes than this, without those that add_model_state() adds from now on. `stays`: its
@@ -167,12 +168,14 @@ class DeviceRuntime {
     if (model_state_share_.exchange(bytes) != bytes) added_ = 0;
   }
 
-  /// Returns the model state for plan_beside(), in a step that begins now.
+  /// Returns the model state that needs room in a step that begins now, as for plan_beside(). Zero:
+  /// it stays whatever is planned, and counts in the step's curve like all else.
   using ModelStateNeed = Bytes (*)(DeviceRuntime& device);
   /// Sets that of all devices; null: none.
   static void set_model_state_need(ModelStateNeed source);
-  /// Zero without a source.
-  [[nodiscard]] Bytes model_state_need();
+
+  /// Of the running step; zero without a source.
+  [[nodiscard]] Bytes model_state_need() const { return Bytes{need_}; }
 
   /// Sets the tag of the allocated block that contains `at` to `role`, unless the
   /// program has tagged it (spillway.tag).
@@ -281,10 +284,10 @@ class DeviceRuntime {
   DeviceRuntime(const driver::Device& device, Evictable& evictable)
       : device_(device), evictable_(evictable) {}
 
+  /// The block is about to be freed.
+  void left(const HeapBlockInfo& block, bool model_state);
   /// Model state has that many bytes more (fewer: modulo 2^64).
-  void change_model_state(std::uint64_t bytes) {
-    curve_.set_model_state(Bytes{model_state_.fetch_add(bytes) + bytes});
-  }
+  void change_model_state(std::uint64_t bytes);
 
   /// Lets the first reclaimer that can free memory do so. Returns the freed bytes.
   Bytes reclaim(Bytes wanted);
@@ -300,6 +303,7 @@ class DeviceRuntime {
   std::atomic<std::uint64_t> total_{0};
   std::atomic<std::uint64_t> available_{0};
   std::atomic<std::uint64_t> model_state_{0};  // bytes of its blocks
+  std::atomic<std::uint64_t> need_{0};         // if not zero, the curve leaves them out
   std::atomic<std::uint64_t> model_state_share_{kNoShare};
   std::atomic<bool> share_stays_{false};
   std::atomic<std::uint64_t> added_{0};  // to model_state_, since the share was set

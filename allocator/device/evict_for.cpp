@@ -79,10 +79,11 @@ std::vector<TagId> enough(std::vector<Holder> all, Bytes missing) {
   return {};
 }
 
+/// A plan is corrected by at most this part of the budget for model state that left.
+constexpr std::uint64_t kCorrection = 128;
 constexpr auto kReclaimers = static_cast<std::size_t>(DeviceRuntime::Reclaims::kCount);
 std::array<std::atomic<DeviceRuntime::Reclaimer>, kReclaimers> reclaimers{};
 std::atomic<DeviceRuntime::ExcessObserver> excess_observer{nullptr};
-std::atomic<DeviceRuntime::ModelStateNeed> model_state_need_source{nullptr};
 
 }  // namespace
 
@@ -104,15 +105,6 @@ void DeviceRuntime::set_excess_observer(ExcessObserver observer) {
   excess_observer = observer;
 }
 
-void DeviceRuntime::set_model_state_need(ModelStateNeed source) {
-  model_state_need_source = source;
-}
-
-Bytes DeviceRuntime::model_state_need() {
-  const ModelStateNeed source = model_state_need_source;
-  return source == nullptr ? Bytes{} : source(*this);
-}
-
 Bytes DeviceRuntime::reclaim(Bytes wanted) {
   const ModelStateBlocks others(false);
   const auto from = [&](Reclaims of) {
@@ -129,7 +121,8 @@ Bytes DeviceRuntime::reclaim(Bytes wanted) {
   const Bytes room = saturating_sub(heap_->limits().budget(), heap_->view().reserved());
   const Bytes beyond = saturating_sub(wanted, room);
   freed = from(Reclaims::kModelState);
-  if (share_stays_) count_reclaimed(std::min(freed, beyond));
+  const Bytes most{heap_->limits().budget().count() / kCorrection};
+  if (share_stays_) count_reclaimed(std::min({freed, beyond, most}));
   return freed.zero() ? from(Reclaims::kRecomputed) : freed;
 }
 

@@ -20,6 +20,8 @@ constexpr std::uint64_t kNear = 6;
 constexpr std::uint64_t kMuchFarther = 4;
 /// Part of the budget of which less leaves in a step that needs little room.
 constexpr std::uint64_t kFewLeave = 8;
+/// Model state stays that leaves this part of the budget free.
+constexpr std::uint64_t kSpare = 8;
 /// Offloaded bytes may be in pieces that are too small.
 constexpr int kMostRounds = 3;
 
@@ -36,7 +38,9 @@ std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& stora
   const LightLock lock(mutex_);
   const OffloadQueue::Slot slot = queue_.add(id);
   try {
-    auto made = ManagedStorage::manage(storage, of, id, {device_, addresses_, slot});
+    // Where not all gradients have room beside the parameters, they leave as they are made.
+    const bool stays = besides_states_ < device_.job_budget();
+    auto made = ManagedStorage::manage(storage, of, id, {device_, addresses_, slot, stays});
     if (storages_.size() <= slot) {
       storages_.resize(slot + 1);
       ahead_.resize(slot + 1);
@@ -95,8 +99,10 @@ Bytes DeviceStorages::need() {
   const LightLock lock(mutex_);
   ++passes_;
   const Sizes now = sizes();
-  if (last_passes_ > 1) return now.besides;
   const Bytes budget = device_.job_budget();
+  const Bytes all = std::max(now.besides, besides_states_) + now.states;
+  if (all + share_of(budget, kSpare) <= budget) return {};
+  if (last_passes_ > 1) return now.besides;
   const Bytes later = std::max(now.besides, besides_states_) + slice_bytes(budget);
   return now.besides + std::min(now.states, saturating_sub(budget, later));
 }

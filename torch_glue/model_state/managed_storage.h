@@ -66,6 +66,7 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
     DeviceRuntime& device;
     OffloadedAddresses& addresses;
     OffloadQueue::Slot slot;
+    bool stays = true;  // it hardly has to leave in this step
   };
 
   /// Manages `storage`: from here on its memory belongs to the result. Work submitted so far to the

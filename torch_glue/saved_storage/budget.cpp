@@ -98,7 +98,7 @@ thread_local std::optional<Site> product;  // the storage being recomputed
 void begin_curve(DeviceRuntime& device) {
   AllocationCurve& curve = device.curve();
   const std::uint64_t step = Runtime::instance().step().number();
-  if (serves_torch()) return curve.begin(step, device.allocated_besides());
+  if (serves_torch()) return curve.begin(step, device.begin_step());
   static std::once_flag once;
   std::call_once(once, [] {
     caching::attachAllocatorTraceTracker(follow);

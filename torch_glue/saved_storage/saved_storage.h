@@ -172,9 +172,9 @@ class SavedStorage final : public SharedStorage, public std::enable_shared_from_
 
   bool decided_ SPILLWAY_GUARDED_BY(mutex_) = false;
   bool alive_reported_ SPILLWAY_GUARDED_BY(mutex_) = false;
-  bool used_ SPILLWAY_GUARDED_BY(mutex_) = false;         // unpacked
-  bool taken_back_ SPILLWAY_GUARDED_BY(mutex_) = false;   // take_back() keeps it
-  bool refused_ SPILLWAY_GUARDED_BY(mutex_) = false;      // a host copy was refused
+  bool used_ SPILLWAY_GUARDED_BY(mutex_) = false;        // unpacked
+  bool taken_back_ SPILLWAY_GUARDED_BY(mutex_) = false;  // take_back() keeps it
+  bool refused_ SPILLWAY_GUARDED_BY(mutex_) = false;     // a host copy was refused
   std::vector<std::shared_ptr<SharedStorage>> substitutes_ SPILLWAY_GUARDED_BY(mutex_);
   std::unique_ptr<Waiting> waiting_ SPILLWAY_GUARDED_BY(mutex_);  // also null once offloaded
   // Without the storage: what waiting_ was when it was released, until the next save or take_back()
