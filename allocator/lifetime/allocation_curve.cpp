@@ -115,6 +115,7 @@ void AllocationCurve::set_model_state(Bytes bytes) {
   const Lock lock(mutex_);
   model_state_ = static_cast<std::int64_t>(bytes.count());
   if (!on() || curve_.allocated.size() > kMaxEvents) return;
+  if (model_state_ == 0 && curve_.model_state.empty()) return;
   curve_.model_state.resize(curve_.allocated.size());
   curve_.model_state.back() = std::max(curve_.model_state.back(), model_state_ - became_bytes_);
 }

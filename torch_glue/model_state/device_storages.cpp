@@ -101,7 +101,7 @@ Bytes DeviceStorages::need() {
   const Sizes now = sizes();
   const Bytes budget = device_.job_budget();
   const Bytes all = std::max(now.besides, besides_states_) + now.states;
-  if (all + share_of(budget, kSpare) <= budget) return {};
+  if (budget.zero() || all + share_of(budget, kSpare) <= budget) return {};
   if (last_passes_ > 1) return now.besides;
   const Bytes later = std::max(now.besides, besides_states_) + slice_bytes(budget);
   return now.besides + std::min(now.states, saturating_sub(budget, later));
