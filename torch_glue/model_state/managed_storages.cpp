@@ -93,6 +93,11 @@ Unmanaged ManagedStorages::manage_storage(const at::Tensor& tensor,
     return Unmanaged::kNone;
   }
   if (storage.nbytes() < min_bytes_.count() || storage.nbytes() == 0) return Unmanaged::kTiny;
+  const LightLock lock(mutex_);
+  if (ManagedStorage::of(*storage.unsafeGetStorageImpl()) != nullptr) {  // by another thread
+    set_guarded(tensor);
+    return Unmanaged::kNone;
+  }
   DeviceRuntime* const device =
       Runtime::instance().devices().if_made(DeviceId{tensor.device().index()});
   const c10::DataPtr& memory = compat::data_ptr_of(*storage.unsafeGetStorageImpl());
@@ -105,11 +110,6 @@ Unmanaged ManagedStorages::manage_storage(const at::Tensor& tensor,
   const HeapBlockInfo block = device->heap().find(at);
   if (!block.allocated || block.at != at || block.shared || written_while_free(block.pool))
     return Unmanaged::kOtherMemory;
-  const LightLock lock(mutex_);
-  if (ManagedStorage::of(*storage.unsafeGetStorageImpl()) != nullptr) {  // by another thread
-    set_guarded(tensor);
-    return Unmanaged::kNone;
-  }
   AccessOrder::Id id = 0;
   if (const ManagedStorage* const known = ManagedStorage::of(owner)) {
     if (known->keeps_owned()) return Unmanaged::kKept;
