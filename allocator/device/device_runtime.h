@@ -220,8 +220,8 @@ class DeviceRuntime {
 
   PauseManager& pauses() { return *pauses_; }
 
-  /// Allocated bytes of this device besides model state, during the running step of a region with a
-  /// budget. The heap's blocks report to it.
+  /// Allocated bytes of this device, without model state that begin_step() leaves out, during the
+  /// running step of a region with a budget. The heap's blocks report to it.
   AllocationCurve& curve() { return curve_; }
 
   /// The device's peaks by phase of a step. The heap's blocks report to it.

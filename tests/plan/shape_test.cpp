@@ -137,15 +137,21 @@ TEST(ShapeTest, APlanThatDoesNotFitIsMadeOnceForEachBeginning) {
   EXPECT_TRUE(shape.request(terms));
 }
 
-TEST(ShapeTest, APlanThatSharesItsBudgetLeavesTheRestToModelState) {
-  PlanTerms terms{2000_B};
-  terms.model_state = 800_B;
+/// A shape that has a plan, made with times.
+Shape timed_shape_with_plan(const PlanTerms& terms) {
   Shape shape = settled_shape(terms);
   shape.time(even_times(7));
   auto request = shape.request(terms);
-  ASSERT_TRUE(request);
+  EXPECT_TRUE(request);
   request->run();
   shape.adopt(*std::move(request));
+  return shape;
+}
+
+TEST(ShapeTest, APlanThatSharesItsBudgetLeavesTheRestToModelState) {
+  PlanTerms terms{2000_B};
+  terms.model_state = 800_B;
+  const Shape shape = timed_shape_with_plan(terms);
 
   ASSERT_NE(shape.plan(), nullptr);
   EXPECT_GT(shape.beside(), 0_B);
@@ -157,11 +163,7 @@ TEST(ShapeTest, APlanThatSharesItsBudgetLeavesTheRestToModelState) {
 TEST(ShapeTest, OnlyMuchMoreOrLessModelStateNeedsAnotherPlan) {
   PlanTerms terms{2000_B};
   terms.model_state = 800_B;
-  Shape shape = settled_shape(terms);
-  shape.time(even_times(7));
-  auto request = shape.request(terms);
-  request->run();
-  shape.adopt(*std::move(request));
+  Shape shape = timed_shape_with_plan(terms);
 
   terms.model_state = 810_B;
   EXPECT_FALSE(shape.request(terms));

@@ -27,10 +27,9 @@ class DeviceStorages {
   void end_step();
 
   /// DeviceRuntime::ModelStateNeed, for this device: zero if all fits with an eighth to spare, else
-  /// what exists now, without the optimizer's
-  /// states. In a step of one forward pass also the states for which there is room when all
-  /// gradients and a slice's temporaries exist: what leaves of these has to return before the
-  /// optimizer steps.
+  /// what exists now, without the optimizer's states. In a step of one forward pass also the states
+  /// for which there is room when all gradients and a slice's temporaries exist: what leaves of
+  /// these has to return before the optimizer steps.
   Bytes need();
 
   /// DeviceRuntime::Reclaimer, for this device.
