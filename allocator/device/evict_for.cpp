@@ -85,16 +85,18 @@ constexpr auto kReclaimers = static_cast<std::size_t>(DeviceRuntime::Reclaims::k
 std::array<std::atomic<DeviceRuntime::Reclaimer>, kReclaimers> reclaimers{};
 std::atomic<DeviceRuntime::ExcessObserver> excess_observer{nullptr};
 
+// Read by every allocation and free. So few bytes always fit in the static TLS block.
+[[gnu::tls_model("initial-exec")]] thread_local constinit bool optional_allocations = false;
+[[gnu::tls_model("initial-exec")]] thread_local constinit bool model_state_blocks = false;
+
 }  // namespace
 
 bool& OptionalAllocation::open() {
-  thread_local bool open = false;
-  return open;
+  return optional_allocations;
 }
 
 bool& ModelStateBlocks::open() {
-  thread_local bool open = false;
-  return open;
+  return model_state_blocks;
 }
 
 void DeviceRuntime::set_reclaimer(Reclaims of, Reclaimer reclaimer) {

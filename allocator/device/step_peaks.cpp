@@ -49,6 +49,7 @@ void StepPeaks::allocated(Bytes size, Bytes allocated, Bytes offloaded) {
 
 StepPeaks::Peaks StepPeaks::end_step() {
   const LightLock lock(mutex_);
+  if (!on_ && phase_ == StepPhase::kOutside) return all_;  // no step has begun yet
   ++steps_;
   if (++young_steps_ > kRecentSteps) {
     old_ = std::exchange(young_, {});

@@ -23,7 +23,6 @@ struct Allocated {
 
 StepFacts step_of(const std::vector<Allocated>& all) {
   StepPeaks peaks;
-  peaks.end_step();  // turns it on
   for (const Allocated& each : all) {
     peaks.begin(each.phase);
     EXPECT_TRUE(peaks.on());
@@ -38,6 +37,16 @@ StepFacts step_of(const std::vector<Allocated>& all) {
 HelplessReason reason_of(const StepFacts& step) {
   const auto why = why_peak_is_not_lowered(DeviceId{0}, step);
   return why ? why->reason : HelplessReason::kNone;
+}
+
+TEST(StepPeaksTest, StaysOffUntilATensorIsSaved) {
+  StepPeaks peaks;
+  peaks.end_step();
+  EXPECT_FALSE(peaks.on());
+  peaks.begin(StepPhase::kForward);
+  EXPECT_TRUE(peaks.on());
+  peaks.end_step();
+  EXPECT_TRUE(peaks.on());
 }
 
 TEST(CannotHelpTest, APeakOutsideOfWhatSavesIsTheOptimizersOrAnEvaluations) {
