@@ -140,3 +140,29 @@ def test_results_are_recomputed_from_what_was_saved_instead_of_a_kept_cast(share
 
     assert last["recomputed_bytes"] > 0
     assert mismatches == 0
+
+
+# Blocks that are eight times as wide inside as between them. Autograd saves two wide and two narrow tensors
+# of each; in its first step a budget recomputes all that it can.
+NARROW = """
+import json, spillway, torch
+from torch import nn
+blocks = [nn.Linear(*sizes, device="cuda") for sizes in [(512, 4096), (4096, 512)] * 24]
+x = torch.randn(4096, 512, device="cuda", requires_grad=True)
+with spillway.offload(budget="64GiB"):
+    for block in blocks:
+        x = torch.sin(block(x))
+    loss = x.sum()
+loss.backward()
+print(json.dumps(spillway.stats()["tags"]["budget"]["last"]))
+"""
+
+
+def test_long_chains_end_where_a_network_is_narrow() -> None:
+    narrow = 4096 * 512 * 4
+
+    last = job(NARROW)
+
+    # A chain is longer than two blocks, and only what ends one is not recomputed.
+    assert 0 < last["offloadable_bytes"] <= 24 // 2 * narrow
+    assert last["recomputed_bytes"] == last["left_to_recompute_bytes"]

@@ -4,6 +4,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/saved_storage/host_copy.h"
+#include "torch_glue/saved_storage/recompute_chain.h"
 #include "torch_glue/saved_storage/region_options.h"
 #include "torch_glue/saved_storage/shared_storage.h"
 
@@ -38,11 +39,13 @@ class SavedStorage final : public SharedStorage, public std::enable_shared_from_
   /// The entry of `storage`; null if there is none.
   static std::shared_ptr<SavedStorage> find(const c10::Storage& storage);
 
-  /// The number of consecutive recomputations that would recompute it, its own included
-  /// (Recipe::chain).
-  void set_recompute_depth(int chain) { chain_ = chain; }
+  /// The recomputations that would recompute it (Recipe::chain).
+  void set_chain(const RecomputeChain& chain) {
+    chain_length_ = chain.length;
+    chain_narrowest_ = chain.narrowest.count();
+  }
 
-  [[nodiscard]] int recompute_depth() const { return chain_; }
+  [[nodiscard]] RecomputeChain chain() const { return {chain_length_, Bytes{chain_narrowest_}}; }
 
   /// Gives it the storages that would have been saved instead of it, had it been recomputed. It
   /// keeps no memory of theirs. If another node saves one of them in this step, that one keeps its
@@ -168,7 +171,8 @@ class SavedStorage final : public SharedStorage, public std::enable_shared_from_
 
   DeviceRuntime& device_;
   const std::uint64_t number_;
-  std::atomic<int> chain_{0};
+  std::atomic<int> chain_length_{0};
+  std::atomic<std::uint64_t> chain_narrowest_{0};
 
   bool decided_ SPILLWAY_GUARDED_BY(mutex_) = false;
   bool alive_reported_ SPILLWAY_GUARDED_BY(mutex_) = false;

@@ -72,7 +72,7 @@ PackHook::PackHook(const RegionOptions* region) : region_(region) {
   Runtime::instance().step().handle_made();
 }
 
-PackHook::PackHook(SavedVersion version, SavedForm form, int chain)
+PackHook::PackHook(SavedVersion version, SavedForm form, const RecomputeChain& chain)
     : region_(nullptr), version_(std::move(version)), form_(std::move(form)), chain_(chain) {
   Runtime::instance().step().handle_made();
 }
@@ -96,7 +96,7 @@ void PackHook::call_pack_hook(const at::Tensor& tensor) {
     // The recipe of a recomputed tensor serves instead.
     const bool recomputed = std::holds_alternative<Recomputed>(form_);
     if (!region_->budget && !recomputed) note_result(tensor, *this);
-    SavedTraces::of_thread().add(tensor, *this);
+    SavedTraces::of_thread().add(tensor, *this, region_->budget.has_value());
   }
   if (serves_recipes()) settle_relu_masks(false);
 }
@@ -174,7 +174,7 @@ bool PackHook::leave_to_recompute(const at::Tensor& tensor,
   const auto known = region_->budget ? SavedStorage::find(tensor.storage()) : nullptr;
   if (known != nullptr) {
     // Storages that a plan keeps or offloads are not examined again.
-    chain_ = known->recompute_depth();
+    chain_ = known->chain();
   } else if (tensor.numel() != 0) {
     note_operators(true);  // from the first tensor on, on threads in the process's region only
     auto storage = RecomputedStorage::of(tensor, *region_, stream, examined);
@@ -216,7 +216,7 @@ void PackHook::offload(const at::Tensor& tensor, driver::Stream stream, Examined
   }
   StorageHandle handle(SavedStorage::of(whole, *device.value()));
   SavedStorage& storage = *handle.storage();
-  if (chain_ != 0) storage.set_recompute_depth(chain_);
+  if (chain_.length != 0) storage.set_chain(chain_);
   const bool leaves = storage.save({whole,
                                     layout.bytes(),
                                     version_.counter(),
@@ -322,7 +322,7 @@ std::shared_ptr<PackHook> PackHook::of_trace(const Trace& trace, const Layout& l
 
 std::shared_ptr<PackHook> PackHook::of_recomputed(const at::Tensor& tensor,
                                                   std::shared_ptr<RecomputedStorage> recomputed) {
-  const int chain = recomputed->chain();
+  const RecomputeChain chain = recomputed->chain();
   StorageHandle<SharedStorage> handle(std::move(recomputed));
   return make_pooled<PackHook>(
       SavedVersion(tensor), Recomputed{Layout(tensor), std::move(handle)}, chain);

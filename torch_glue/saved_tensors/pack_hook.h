@@ -63,7 +63,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   /// the tensor.
   explicit PackHook(const RegionOptions* region);
   /// A handle of a tensor that is saved already, in this form.
-  PackHook(SavedVersion version, SavedForm form, int chain = 0);
+  PackHook(SavedVersion version, SavedForm form, const RecomputeChain& chain = {});
   ~PackHook() override;
   PackHook(const PackHook&) = delete;
   PackHook& operator=(const PackHook&) = delete;
@@ -105,7 +105,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
     std::weak_ptr<SavedStorage> storage;            // of a kept tensor, if it decided to keep it
     std::weak_ptr<SharedStorage> recomputed;
     Layout layout;
-    int chain;
+    RecomputeChain chain;
 
     [[nodiscard]] bool expired() const {
       return is_kept ? kept.expired() : storage.expired() && recomputed.expired();
@@ -141,9 +141,9 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   /// The note of the operator that saved it (OperatorNote); null if there is none.
   [[nodiscard]] const std::shared_ptr<const OperatorNote>& note() const { return note_; }
 
-  /// Number of tensors recomputed for it, one from another. For a tensor that a plan keeps or
-  /// offloads, the number without that decision.
-  [[nodiscard]] int chain() const { return chain_; }
+  /// What is recomputed for it. For a tensor that a plan keeps or offloads, what would be without
+  /// that decision.
+  [[nodiscard]] const RecomputeChain& chain() const { return chain_; }
 
   /// Compiled autograd unpacks immediately if there are no Python hooks to trace.
   compat::UnpackHookData retrieve_unpack_hook_data() const override { return std::nullopt; }
@@ -167,7 +167,7 @@ class PackHook final : public torch::autograd::SavedVariableHooks, public Pooled
   SavedVersion version_;
   SavedForm form_;
   std::shared_ptr<const OperatorNote> note_;
-  int chain_ = 0;
+  RecomputeChain chain_;
   bool deferred_ = false;  // LateWrites refers to it
 };
 

@@ -59,8 +59,8 @@ std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node,
                                    int depth,
                                    bool expensive) {
   expensive = expensive && region.budget;
-  const Rule* const rule = Rules::instance().find(node, output, expensive);
-  if (rule == nullptr) {
+  const Rules::Known* const rule = Rules::instance().find(node, output);
+  if (rule == nullptr || (rule->expensive && !expensive)) {
     const auto call = call_of(node);
     return call != nullptr ? of_call(*call, output, region, depth, expensive) : nullptr;
   }
@@ -69,8 +69,8 @@ std::unique_ptr<Recipe> Recipe::of(const autograd::Node& node,
   if (!lock.owns_lock()) return nullptr;
   std::unique_ptr<Recipe> recipe(new Recipe(&region, depth, expensive));
   recipe->made_by_ = &typeid(node);
-  if (Rules::instance().is_expensive(node, output)) recipe->own_ = kExpensive;
-  (*rule)(node, *recipe);
+  if (rule->expensive) recipe->own_ = kExpensive;
+  rule->write(node, *recipe);
   return recipe->is_whole() ? std::move(recipe) : nullptr;
 }
 
@@ -96,7 +96,17 @@ std::unique_ptr<Recipe> Recipe::of_call(const OperatorCall& call,
 
 bool Recipe::is_whole() const {
   const int longest = region_->budget ? kLongestPlanned : kLongestChain;
-  return possible_ && function_ && chain_ < longest;
+  return possible_ && function_ && chain_.length < longest;
+}
+
+RecomputeChain Recipe::chain(Bytes size) const {
+  const bool first = chain_.length == 0;
+  return {chain_.length + own_, first ? size : std::min(size, chain_.narrowest)};
+}
+
+bool Recipe::should_end(Bytes size) const {
+  // Without a chain there may be no region.
+  return chain_.length >= kLongPlanned && region_->budget && size <= chain_.narrowest;
 }
 
 std::unique_ptr<Recipe> Recipe::of_nothing(Function function) {
@@ -117,7 +127,7 @@ bool Recipe::take(const autograd::SavedVariable& saved) {
 
 bool Recipe::take(Handle handle) {
   if (handle == nullptr || !handle->available()) return false;
-  chain_ = std::max(chain_, handle->chain());
+  chain_.join(handle->chain());
   values_.push_back({std::move(handle), nullptr});
   return true;
 }
@@ -126,7 +136,7 @@ bool Recipe::take_cast(Handle handle, at::ScalarType type) {
   std::unique_ptr<Recipe> recipe(new Recipe(region_, depth_ + 1, expensive_));
   if (!recipe->take(std::move(handle))) return false;
   recipe->computed_by([type](Values values) { return at::_to_copy(values[0], type); });
-  chain_ = std::max(chain_, recipe->chain_);
+  chain_.join(recipe->chain_);
   values_.push_back({nullptr, std::move(recipe)});
   return true;
 }
@@ -173,7 +183,8 @@ void Recipe::needs_result(const autograd::Edge& edge, std::uint32_t version) {
   auto recipe = of(*edge.function, edge.input_nr, *region_, depth_ + 1, expensive_);
   if (recipe == nullptr) return;
   possible_ = true;
-  chain_ = std::max(chain_, recipe->chain() - 1);  // a cheap one takes no memory for long
+  const RecomputeChain& inner = recipe->chain_;  // a cheap result takes no memory for long
+  chain_.join({inner.length + recipe->own_ - 1, inner.narrowest});
   save_substitute_ = save_substitute_ || recipe->save_substitute_;
   substitutes_.insert(substitutes_.end(), recipe->substitutes_.begin(), recipe->substitutes_.end());
   values_.push_back({nullptr, std::move(recipe)});
@@ -207,8 +218,10 @@ void Recipe::needs_substitute(const at::Tensor& tensor) {
   if (auto decided = handle->decided()) substitutes_.push_back(std::move(decided));
   // The result counts as the substituted tensor, because the steps in between compute hardly
   // anything.
-  const int chain = handle->chain() - 1;
-  chain_ = values_.empty() ? chain : std::max(chain_, chain);
+  RecomputeChain chain = handle->chain();
+  --chain.length;
+  if (values_.empty()) chain_ = chain;
+  chain_.join(chain);
   values_.push_back({std::move(handle), nullptr});
 }
 

@@ -3,6 +3,7 @@
 
 #include "allocator/base/pooled.h"
 #include "torch_glue/base/compat.h"
+#include "torch_glue/saved_storage/recompute_chain.h"
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
@@ -40,7 +41,9 @@ class Recipe : public Pooled<Recipe> {
   /// results occupy memory until their own use.
   static constexpr int kLongestChain = 3;
   /// Likewise under a budget, whose plan accounts for the memory: about one block of a network.
-  static constexpr int kLongestPlanned = 14;
+  static constexpr int kLongestPlanned = 20;
+  /// Inputs with a chain of this length end it under a budget where it is narrow (should_end).
+  static constexpr int kLongPlanned = 12;
   /// What an expensive operator adds to the length of a chain; others add one.
   static constexpr int kExpensive = 2;
   /// Maximum number of consecutive operators whose results are not saved, without views.
@@ -116,8 +119,12 @@ class Recipe : public Pooled<Recipe> {
     return substitutes_;
   }
 
-  /// Length of the chain that ends with the result.
-  [[nodiscard]] int chain() const { return chain_ + own_; }
+  /// The chain that ends with the result, which has `size` bytes.
+  [[nodiscard]] RecomputeChain chain(Bytes size) const;
+
+  /// Whether the chain ends here: it is long, and the result is no wider than the rest of it. To
+  /// recompute more from the result then takes the least memory.
+  [[nodiscard]] bool should_end(Bytes size) const;
 
  private:
   struct Value {
@@ -145,7 +152,7 @@ class Recipe : public Pooled<Recipe> {
   std::vector<std::shared_ptr<SharedStorage>> substitutes_;
   const std::type_info* made_by_ = nullptr;  // type of the node
   const char* made_by_call_ = nullptr;       // name of the operator
-  int chain_ = 0;                            // length of the chain that ends with the inputs
+  RecomputeChain chain_;                     // of the inputs
   int own_ = 1;                              // what the operator adds to it
   c10::SmallVector<Value, 2> values_;
   Function function_;

@@ -65,7 +65,7 @@ std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole, const RegionOptions& 
     return recipe != nullptr ? std::move(recipe) : recipe_of_mask(whole);
   }
   const auto output = static_cast<std::uint32_t>(whole.output_nr());
-  if (Rules::instance().find(*node, output, true) == nullptr && call_of(*node) == nullptr) {
+  if (Rules::instance().find(*node, output) == nullptr && call_of(*node) == nullptr) {
     if (auto recipe = recipe_of_own_result(whole, region)) return recipe;
   }
   // A recipe does not include in-place changes outside the graph. A node that saves its own result
@@ -108,7 +108,9 @@ std::shared_ptr<RecomputedStorage> RecomputedStorage::of(const at::Tensor& tenso
   if (!is_whole(whole)) return nullptr;
   auto recipe = recipe_of(whole, region);
   if (recipe == nullptr) return nullptr;
-  examined.chain = recipe->chain();
+  const Bytes size{whole.storage().nbytes()};
+  if (recipe->should_end(size)) return nullptr;
+  examined.chain = recipe->chain(size);
   Site site{region.tag};
   // Where the tensor that is saved instead exists already, it always pays, unless all has room.
   if (region.budget && (!recipe->save_substitute() || has_job_budget(whole))) {

@@ -20,7 +20,7 @@ namespace spillway {
 /// What is known of a saved tensor once it has been examined for recomputation.
 struct Examined {
   std::optional<Decision> decided{};  // on its storage, if it can be recomputed
-  int chain = 0;                      // Recipe::chain, if it can be recomputed
+  RecomputeChain chain{};             // Recipe::chain, if it can be recomputed
   /// As Recipe::substitutes, if the decision is not to recompute it.
   std::vector<std::shared_ptr<SharedStorage>> substitutes{};
 };
@@ -34,9 +34,9 @@ class RecomputedStorage final : public SharedStorage,
                                 public std::enable_shared_from_this<RecomputedStorage> {
  public:
   /// The entry for the storage of a tensor that autograd saves in `region`. Null if the tensor
-  /// cannot be recomputed, or was changed in place since its storage was first saved. Null also if
-  /// the plan of a region's budget keeps or offloads it; `examined` then has that decision, and the
-  /// length of its chain if it is recomputed or decided on.
+  /// cannot be recomputed, ends a chain, or was changed in place since its storage was first saved.
+  /// Null also if the plan of a region's budget keeps or offloads it; `examined` then has that
+  /// decision, and its chain if it is recomputed or decided on.
   /// Requires: a strided tensor with memory on a CUDA device, not a parameter, saved on its
   /// `stream`.
   static std::shared_ptr<RecomputedStorage> of(const at::Tensor& tensor,
@@ -57,7 +57,7 @@ class RecomputedStorage final : public SharedStorage,
   Bytes reclaim();
 
   /// As Recipe::chain.
-  [[nodiscard]] int chain() const { return recipe_->chain(); }
+  [[nodiscard]] RecomputeChain chain() const { return recipe_->chain(size_); }
 
   /// As Recipe::available.
   [[nodiscard]] bool available() const { return recipe_->available(); }

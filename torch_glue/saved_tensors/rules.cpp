@@ -21,26 +21,14 @@ const Rules& Rules::instance() {
   return *rules;
 }
 
-const Rules::Known* Rules::known(const torch::autograd::Node& node, std::uint32_t output) const {
+const Rules::Known* Rules::find(const torch::autograd::Node& node, std::uint32_t output) const {
   const auto found = output == 0 ? rules_.find(std::type_index(typeid(node))) : rules_.end();
   return found == rules_.end() ? nullptr : &found->second;
 }
 
-const Rule* Rules::find(const torch::autograd::Node& node,
-                        std::uint32_t output,
-                        bool expensive) const {
-  const Known* const rule = known(node, output);
-  return rule == nullptr || (rule->expensive && !expensive) ? nullptr : &rule->write;
-}
-
-bool Rules::is_expensive(const torch::autograd::Node& node, std::uint32_t output) const {
-  const Known* const rule = known(node, output);
-  return rule != nullptr && rule->expensive;
-}
-
 const torch::autograd::SavedVariable* Rules::saved_result(const torch::autograd::Node& node,
                                                           std::uint32_t output) const {
-  const Known* const rule = known(node, output);
+  const Known* const rule = find(node, output);
   return rule == nullptr || !rule->saved ? nullptr : rule->saved(node);
 }
 

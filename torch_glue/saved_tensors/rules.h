@@ -57,27 +57,22 @@ class Rules {
     };
   }
 
-  /// Null if there is none; expensive rules only if `expensive`.
-  [[nodiscard]] const Rule* find(const torch::autograd::Node& node,
-                                 std::uint32_t output,
-                                 bool expensive) const;
+  struct Known {
+    Rule write;
+    bool expensive = false;
+    /// Null unless the node saves that output itself.
+    std::function<const torch::autograd::SavedVariable*(const torch::autograd::Node&)> saved;
+  };
 
-  [[nodiscard]] bool is_expensive(const torch::autograd::Node& node, std::uint32_t output) const;
+  /// Null if there is none.
+  [[nodiscard]] const Known* find(const torch::autograd::Node& node, std::uint32_t output) const;
 
   /// That output as saved by its own node; null if the node saves none.
   [[nodiscard]] const torch::autograd::SavedVariable* saved_result(
       const torch::autograd::Node& node, std::uint32_t output) const;
 
  private:
-  struct Known {
-    Rule write;
-    bool expensive = false;
-    std::function<const torch::autograd::SavedVariable*(const torch::autograd::Node&)> saved;
-  };
-
   Rules();
-
-  [[nodiscard]] const Known* known(const torch::autograd::Node& node, std::uint32_t output) const;
 
   std::unordered_map<std::type_index, Known> rules_;
 };

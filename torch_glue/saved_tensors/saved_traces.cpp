@@ -25,12 +25,12 @@ SavedTraces& SavedTraces::of_thread() {
   return traces;
 }
 
-void SavedTraces::add(const at::Tensor& tensor, const PackHook& packed) {
+void SavedTraces::add(const at::Tensor& tensor, const PackHook& packed, bool with_node) {
   if (!tensor.has_storage() || !tensor.is_cuda()) return;
   auto trace = packed.trace();
   if (!trace) return;
   if (storages_.size() + results_.size() >= full_) drop_expired();
-  if (const auto& node = tensor.grad_fn()) {
+  if (const auto& node = tensor.grad_fn(); with_node && node != nullptr) {
     const auto output = static_cast<std::uint32_t>(tensor.output_nr());
     add_result({node, output}, trace->version.number(), *trace);
     const auto source = source_of_cast(*node);

@@ -22,8 +22,8 @@ class SavedTraces {
  public:
   static SavedTraces& of_thread();
 
-  /// Adds a tensor that has been packed.
-  void add(const at::Tensor& tensor, const PackHook& packed);
+  /// Adds a tensor that has been packed. `with_node`: also as the result of its node.
+  void add(const at::Tensor& tensor, const PackHook& packed, bool with_node);
 
   /// A handle of the operand, if a saved tensor covers its bytes at its version; null otherwise.
   [[nodiscard]] std::shared_ptr<PackHook> find(const PassedTensor& operand) const;
