@@ -41,9 +41,9 @@ class Recipe : public Pooled<Recipe> {
   /// results occupy memory until their own use.
   static constexpr int kLongestChain = 3;
   /// Likewise under a budget, whose plan accounts for the memory: about one block of a network.
-  static constexpr int kLongestPlanned = 20;
+  static constexpr int kLongestPlanned = 12;
   /// Inputs with a chain of this length end it under a budget where it is narrow (should_end).
-  static constexpr int kLongPlanned = 12;
+  static constexpr int kLongPlanned = 8;
   /// What an expensive operator adds to the length of a chain; others add one.
   static constexpr int kExpensive = 2;
   /// Maximum number of consecutive operators whose results are not saved, without views.
