@@ -162,9 +162,11 @@ bool Shape::end(const EndedStep& step) {
       const Bytes reserved = step.reserved_following_plan;
       // No plan needs less than the least one.
       const bool may_need_less = !has_least_plan();
-      if (may_need_less && !step.missing.zero()) {
+      if (may_need_less && !step.missing.zero() && !keeps_missing_) {
         reserved_margin_.lacks(step.missing, step.budget);
+        std::optional<Replaced> before = replaced_by_next(true);
         drop_plan();
+        replaced_ = std::move(before);
       } else if (may_need_less && !reserved.zero() &&
                  reserved_margin_.observe(reserved, step.budget)) {
         drop_plan();
@@ -208,6 +210,7 @@ void Shape::drop_recording() {
   recorded_.reset();
   times_.reset();
   before_.reset();
+  keeps_missing_ = false;
   drop_profile();
 }
 
@@ -220,14 +223,19 @@ void Shape::time(const StepTimes& times) {
 void Shape::refine(const StepTimes& times, bool stalled) {
   if (plan() == nullptr || !times_ || !times_->saw(times, stalled)) return;
   before_ = planned_->plan;
-  std::optional<Replaced> fastest = std::move(replaced_);
-  if (!seconds_.empty()) {
-    const double seconds = *std::min_element(seconds_.begin(), seconds_.end());
-    if (!fastest || seconds < fastest->seconds) fastest = Replaced{*std::move(planned_), seconds};
-  }
+  std::optional<Replaced> fastest = replaced_by_next(false);
   drop_profile();
   replaced_ = std::move(fastest);
   ++records_;
+}
+
+std::optional<Shape::Replaced> Shape::replaced_by_next(bool has_missing) {
+  std::optional<Replaced> fastest = std::exchange(replaced_, std::nullopt);
+  if (seconds_.empty()) return fastest;
+  const double seconds = *std::min_element(seconds_.begin(), seconds_.end());
+  if (!fastest || seconds < fastest->seconds)
+    fastest = Replaced{*std::move(planned_), seconds, has_missing};
+  return fastest;
 }
 
 bool Shape::needs_times() const {
@@ -237,12 +245,14 @@ bool Shape::needs_times() const {
 void Shape::add_step_duration(double seconds) {
   seconds_.push_back(seconds);
   if (seconds_.size() > kMaxSeconds) seconds_.pop_front();
-  if (!replaced_ || !planned_ || (needs_times() && seconds_.size() < kTried)) return;
+  if (!replaced_ || !planned_) return;
+  if ((needs_times() || replaced_->has_missing) && seconds_.size() < kTried) return;
   const double fastest = *std::min_element(seconds_.begin(), seconds_.end());
   Replaced replaced = *std::exchange(replaced_, std::nullopt);
   if (fastest <= replaced.seconds * kSlower) return;
   planned_ = std::move(replaced.planned);
-  times_->stop();
+  keeps_missing_ = keeps_missing_ || replaced.has_missing;
+  if (times_) times_->stop();
   seconds_.clear();
   ++plans_;
 }

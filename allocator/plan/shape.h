@@ -116,9 +116,8 @@ class Shape {
   /// Number of different plans so far.
   [[nodiscard]] std::uint64_t plans() const { return plans_; }
 
-  /// Adds the duration, in seconds, of a step that followed the current plan. If that has replaced
-  /// a plan that was predicted to be slower, and was faster, goes back to it and measures no more.
-  /// Call it between steps.
+  /// Adds the duration, in seconds, of a step that followed the current plan. If the plan before it
+  /// was faster, goes back to that one and measures no more. Call it between steps.
   void add_step_duration(double seconds);
   /// None without a plan with times.
   [[nodiscard]] std::optional<PlannedStep> planned(const PredictedReserved& foreseen) const;
@@ -145,15 +144,18 @@ class Shape {
   };
 
   /// The fastest plan before the current one, which has replaced it because other times were
-  /// measured, and the duration of its fastest step.
+  /// measured or its steps had no room for their addresses, and the duration of its fastest step.
   struct Replaced {
     Planned planned;
     double seconds = 0;
+    bool has_missing = false;  // its steps had no room
   };
 
   void on(ShapeEvent event) { state_ = transition(state_, event); }
 
   void drop_recording();
+  /// The fastest plan so far, if a step has followed it. Call it before the current plan is dropped.
+  std::optional<Replaced> replaced_by_next(bool has_missing);
   /// The latest plan of the present recording; null if there is none.
   [[nodiscard]] const BudgetPlan* last_plan() const;
   /// The first step that followed a plan of an adjusted recording: corrects it. True if the step
@@ -170,6 +172,7 @@ class Shape {
   std::optional<Planned> planned_{};              // made from the profile
   std::optional<BudgetPlan> before_{};            // followed until the times changed
   std::optional<Replaced> replaced_{};            // until the plan after it has been tried
+  bool keeps_missing_ = false;  // a plan that leaves what is missing was slower
   std::uint64_t version_ = 0;                     // changes with the four above and the margins
   // Of the last plan that did not fit: the version then, and the bytes allocated at the beginning.
   std::optional<std::pair<std::uint64_t, Bytes>> rejected_{};

@@ -300,6 +300,27 @@ TEST_F(ReplacedPlanTest, ASlowerPlanIsGivenUpForTheOneBefore) {
   EXPECT_EQ(shape_.plan()->actions, first_);
 }
 
+TEST_F(ReplacedPlanTest, APlanWithRoomForAddressesIsGivenUpForAFasterOneWithout) {
+  const StepCurve curve = nested({100, 100, 100}, 1000);
+  EndedStep lacking{curve, false, false};
+  lacking.budget = terms_.budget;
+  lacking.missing = 50_B;
+  const auto end = [&] {
+    shape_.end(lacking);
+    plan();
+    return shape_.plan()->actions;
+  };
+  add_steps(9, 10);
+  ASSERT_NE(end(), second_);
+
+  add_steps(12, 7);
+  EXPECT_NE(shape_.plan()->actions, second_);
+  add_steps(12, 1);
+
+  EXPECT_EQ(shape_.plan()->actions, second_);
+  EXPECT_EQ(end(), second_);  // for good
+}
+
 TEST_F(ReplacedPlanTest, AfterAnotherRecordingThePlanBeforeIsNotFollowed) {
   shape_.record(nested({100, 100, 100}, 1000));
   shape_.time(times(9, 1));
