@@ -63,6 +63,9 @@ Placement place_in_order(std::span<const Lifetime> blocks,
   return placement;
 }
 
+/// Number of rounds without a better placement after which no more are tried.
+constexpr std::size_t kMaxIdle = 8;
+
 /// Number of tries of each order. The time is quadratic in `blocks`, bounded by about a second.
 std::size_t rounds(std::size_t blocks) {
   constexpr std::size_t kPairs = 64U << 20U;
@@ -128,13 +131,17 @@ Placement place(std::span<const Lifetime> blocks, std::uint32_t period) {
   std::optional<Placement> best;
   for (const Fit how : {Fit::kBest, Fit::kFirst}) {
     std::vector<Order> orders = first_orders(blocks);
-    for (std::size_t round = 0; round < rounds(blocks.size()); ++round) {
+    std::size_t left = kMaxIdle;
+    for (std::size_t round = 0; round < rounds(blocks.size()) && left > 0; ++round, --left) {
       for (Order& each : orders) {
         Placement placement = place_in_order(blocks, each, period, how);
         std::stable_partition(each.begin(), each.end(), [&](std::uint32_t index) {
           return placement.offsets[index] + blocks[index].size > least;
         });
-        if (!best || placement.size < best->size) best = std::move(placement);
+        if (!best || placement.size < best->size) {
+          best = std::move(placement);
+          left = kMaxIdle;
+        }
         if (best->size <= enough) return *std::move(best);
       }
     }

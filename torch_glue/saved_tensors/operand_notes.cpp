@@ -194,13 +194,11 @@ at::Tensor addmm(c10::DispatchKeySet keys,
   return result;
 }
 
-bool is_view(const torch::autograd::Node& node) {
-  if (typeid(node) == typeid(nodes::ViewBackward0) ||
-      typeid(node) == typeid(nodes::ReshapeAliasBackward0)) {
-    return true;
-  }
-  const auto call = call_of(node);
-  return call != nullptr && call->repeated->kind().is(RepeatedKind::kView);
+/// `call`: of the node; null if there is none.
+bool is_view(const torch::autograd::Node& node, const OperatorCall* call) {
+  if (call != nullptr) return call->repeated->kind().is(RepeatedKind::kView);
+  return typeid(node) == typeid(nodes::ViewBackward0) ||
+         typeid(node) == typeid(nodes::ReshapeAliasBackward0);
 }
 
 }  // namespace
@@ -212,15 +210,16 @@ std::optional<OperandVersions> versions_of_operands(const torch::autograd::Node&
 
 std::uint32_t version_of_result(const torch::autograd::Node& node, std::uint32_t output) {
   const torch::autograd::Node* made = &node;
-  while (is_view(*made) && made->next_edge(0).function != nullptr) {
+  auto call = call_of(*made);
+  while (is_view(*made, call.get()) && made->next_edge(0).function != nullptr) {
     output = made->next_edge(0).input_nr;
     made = made->next_edge(0).function.get();
+    call = call_of(*made);
   }
   if (const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(made)) {
     return version_of(leaf->variable);
   }
   if (const auto versions = versions_of_operands(*made)) return versions->result;
-  const auto call = call_of(*made);
   return call != nullptr ? call->version_of_result(output) : 0;
 }
 

@@ -65,7 +65,8 @@ std::unique_ptr<Recipe> recipe_of(const at::Tensor& whole, const RegionOptions& 
     return recipe != nullptr ? std::move(recipe) : recipe_of_mask(whole);
   }
   const auto output = static_cast<std::uint32_t>(whole.output_nr());
-  if (Rules::instance().find(*node, output) == nullptr && call_of(*node) == nullptr) {
+  if (current_call() != nullptr && Rules::instance().find(*node, output) == nullptr &&
+      call_of(*node) == nullptr) {
     if (auto recipe = recipe_of_own_result(whole, region)) return recipe;
   }
   // A recipe does not include in-place changes outside the graph. A node that saves its own result
