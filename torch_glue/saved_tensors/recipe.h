@@ -94,8 +94,11 @@ class Recipe : public Pooled<Recipe> {
 
   void reject() { possible_ = false; }
 
-  /// The result is a view of its only input.
-  void is_view() { --depth_; }
+  /// The result is a view of its only input, and costs no more than that.
+  void is_view() {
+    --depth_;
+    own_ = 1;
+  }
 
   /// Called without a graph, without autocast, and below all Python modes.
   void computed_by(Function function) { function_ = std::move(function); }
