@@ -154,7 +154,8 @@ class Shape {
   void on(ShapeEvent event) { state_ = transition(state_, event); }
 
   void drop_recording();
-  /// The fastest plan so far, if a step has followed it. Call it before the current plan is dropped.
+  /// The fastest plan so far, if a step has followed it. Call it before the current plan is
+  /// dropped.
   std::optional<Replaced> replaced_by_next(bool has_missing);
   /// The latest plan of the present recording; null if there is none.
   [[nodiscard]] const BudgetPlan* last_plan() const;
@@ -172,7 +173,7 @@ class Shape {
   std::optional<Planned> planned_{};              // made from the profile
   std::optional<BudgetPlan> before_{};            // followed until the times changed
   std::optional<Replaced> replaced_{};            // until the plan after it has been tried
-  bool keeps_missing_ = false;  // a plan that leaves what is missing was slower
+  bool keeps_missing_ = false;                    // a plan that leaves what is missing was slower
   std::uint64_t version_ = 0;                     // changes with the four above and the margins
   // Of the last plan that did not fit: the version then, and the bytes allocated at the beginning.
   std::optional<std::pair<std::uint64_t, Bytes>> rejected_{};

@@ -302,11 +302,11 @@ TEST_F(ReplacedPlanTest, ASlowerPlanIsGivenUpForTheOneBefore) {
 
 TEST_F(ReplacedPlanTest, APlanWithRoomForAddressesIsGivenUpForAFasterOneWithout) {
   const StepCurve curve = nested({100, 100, 100}, 1000);
-  EndedStep lacking{curve, false, false};
-  lacking.budget = terms_.budget;
-  lacking.missing = 50_B;
+  EndedStep with_missing{curve, false, false};
+  with_missing.budget = terms_.budget;
+  with_missing.missing = 50_B;
   const auto end = [&] {
-    shape_.end(lacking);
+    shape_.end(with_missing);
     plan();
     return shape_.plan()->actions;
   };
