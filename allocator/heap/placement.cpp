@@ -63,7 +63,7 @@ Placement place_in_order(std::span<const Lifetime> blocks,
   return placement;
 }
 
-/// Number of rounds without a better placement after which no more are tried.
+/// Number of rounds, from the one with the best placement on, after which no more are tried.
 constexpr std::size_t kMaxIdle = 8;
 
 /// Number of tries of each order. The time is quadratic in `blocks`, bounded by about a second.

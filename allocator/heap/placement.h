@@ -43,9 +43,9 @@ Bytes peak_allocated(std::span<const Lifetime> blocks, std::uint32_t period = kO
 
 /// The smallest of several placements by best fit and first fit. The orders are by size, by bytes
 /// times lifetime, and by birth. Further rounds place the blocks first that exceeded the peak of
-/// the allocated bytes. They end when hardly any block exceeds it or a work limit is reached.
-/// Deterministic. The time is quadratic in the number of blocks; at most one second for few of
-/// them.
+/// the allocated bytes. They end when hardly any block exceeds it, when several have found nothing
+/// better, or at a work limit. Deterministic. The time is quadratic in the number of blocks; at
+/// most one second for few of them.
 /// Requires: as peak_allocated.
 Placement place(std::span<const Lifetime> blocks, std::uint32_t period = kOnce);
 

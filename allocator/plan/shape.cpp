@@ -164,9 +164,7 @@ bool Shape::end(const EndedStep& step) {
       const bool may_need_less = !has_least_plan();
       if (may_need_less && !step.missing.zero() && !keeps_missing_) {
         reserved_margin_.lacks(step.missing, step.budget);
-        std::optional<Replaced> before = replaced_by_next(true);
-        drop_plan();
-        replaced_ = std::move(before);
+        replace_plan(true);
       } else if (may_need_less && !reserved.zero() &&
                  reserved_margin_.observe(reserved, step.budget)) {
         drop_plan();
@@ -223,19 +221,20 @@ void Shape::time(const StepTimes& times) {
 void Shape::refine(const StepTimes& times, bool stalled) {
   if (plan() == nullptr || !times_ || !times_->saw(times, stalled)) return;
   before_ = planned_->plan;
-  std::optional<Replaced> fastest = replaced_by_next(false);
-  drop_profile();
-  replaced_ = std::move(fastest);
+  profile_.reset();
+  replace_plan(false);
   ++records_;
 }
 
-std::optional<Shape::Replaced> Shape::replaced_by_next(bool has_missing) {
-  std::optional<Replaced> fastest = std::exchange(replaced_, std::nullopt);
-  if (seconds_.empty()) return fastest;
-  const double seconds = *std::min_element(seconds_.begin(), seconds_.end());
-  if (!fastest || seconds < fastest->seconds)
-    fastest = Replaced{*std::move(planned_), seconds, has_missing};
-  return fastest;
+void Shape::replace_plan(bool has_missing) {
+  std::optional<Replaced> fastest = std::move(replaced_);
+  if (!seconds_.empty()) {
+    const double seconds = *std::min_element(seconds_.begin(), seconds_.end());
+    if (!fastest || seconds < fastest->seconds)
+      fastest = Replaced{*std::move(planned_), seconds, has_missing};
+  }
+  drop_plan();
+  replaced_ = std::move(fastest);
 }
 
 bool Shape::needs_times() const {

@@ -154,9 +154,9 @@ class Shape {
   void on(ShapeEvent event) { state_ = transition(state_, event); }
 
   void drop_recording();
-  /// The fastest plan so far, if a step has followed it. Call it before the current plan is
-  /// dropped.
-  std::optional<Replaced> replaced_by_next(bool has_missing);
+  /// Drops the plan for another one, and keeps the fastest one that steps have followed, to go
+  /// back.
+  void replace_plan(bool has_missing);
   /// The latest plan of the present recording; null if there is none.
   [[nodiscard]] const BudgetPlan* last_plan() const;
   /// The first step that followed a plan of an adjusted recording: corrects it. True if the step
@@ -173,7 +173,6 @@ class Shape {
   std::optional<Planned> planned_{};              // made from the profile
   std::optional<BudgetPlan> before_{};            // followed until the times changed
   std::optional<Replaced> replaced_{};            // until the plan after it has been tried
-  bool keeps_missing_ = false;                    // a plan that leaves what is missing was slower
   std::uint64_t version_ = 0;                     // changes with the four above and the margins
   // Of the last plan that did not fit: the version then, and the bytes allocated at the beginning.
   std::optional<std::pair<std::uint64_t, Bytes>> rejected_{};
@@ -181,6 +180,7 @@ class Shape {
   Bytes predicted_reserved_{};
   Bytes margin_{};
   ReservedMargin reserved_margin_{};
+  bool keeps_missing_ = false;    // a plan that leaves what is missing was slower
   std::deque<double> seconds_{};  // durations of the last steps that followed the plan
   std::uint64_t plans_ = 0;
   std::uint64_t records_ = 0;

@@ -220,8 +220,11 @@ void Recipe::needs_substitute(const at::Tensor& tensor) {
   // anything.
   RecomputeChain chain = handle->chain();
   --chain.length;
-  if (values_.empty()) chain_ = chain;
-  chain_.join(chain);
+  if (values_.empty()) {
+    chain_ = chain;
+  } else {
+    chain_.join(chain);
+  }
   values_.push_back({std::move(handle), nullptr});
 }
 
