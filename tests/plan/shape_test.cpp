@@ -310,6 +310,13 @@ TEST_F(ReplacedPlanTest, APlanWithRoomForAddressesIsGivenUpForAFasterOneWithout)
     plan();
     return shape_.plan()->actions;
   };
+  for (int i = 0; i < 100 && shape_.needs_times(); ++i) {
+    add_steps(9, 10);
+    shape_.refine(times(9, 1), false);
+    plan();
+  }
+  ASSERT_FALSE(shape_.needs_times());  // another plan is tried all the same
+  ASSERT_EQ(shape_.plan()->actions, second_);
   add_steps(9, 10);
   ASSERT_NE(end(), second_);
 
