@@ -315,7 +315,7 @@ TEST_F(ReplacedPlanTest, APlanWithRoomForAddressesIsGivenUpForAFasterOneWithout)
     shape_.refine(times(9, 1), false);
     plan();
   }
-  ASSERT_FALSE(shape_.needs_times());  // another plan is tried all the same
+  ASSERT_FALSE(shape_.needs_times());  // another plan is tried anyway
   ASSERT_EQ(shape_.plan()->actions, second_);
   add_steps(9, 10);
   ASSERT_NE(end(), second_);
