@@ -106,7 +106,6 @@ py::object as_dict(const std::optional<StepTimes>& times) {
   }
   dict["marks"] = marks;
   dict["end"] = times->end;
-  dict["saved"] = times->saved;
   dict["recompute"] = times->recompute;
   dict["link"] = py::make_tuple(times->link.out, times->link.in, times->link.per_copy);
   return dict;
@@ -148,7 +147,6 @@ StepTimes times_of(const py::dict& dict) {
   for (const auto& [event, seconds, storage, used] : dict["marks"].cast<std::vector<Mark>>())
     times.marks.push_back({event, seconds, storage.value_or(StepTimes::kNoStorage), used});
   times.end = dict["end"].cast<double>();
-  times.saved = dict["saved"].cast<std::vector<std::size_t>>();
   times.recompute = dict["recompute"].cast<std::vector<double>>();
   const auto link = dict["link"].cast<std::array<double, 3>>();
   times.link = {link[0], link[1], link[2]};

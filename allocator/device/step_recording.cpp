@@ -132,14 +132,6 @@ LinkRates link_of(const std::vector<Span>& spans) {
   return link_of(out, in);
 }
 
-/// An event of the step: a save or a use of a storage.
-void add_mark(const Span& span, double now, StepTimes& times) {
-  times.marks.push_back({span.other, now, span.storage, span.kind == Span::Kind::kWanted});
-  if (span.kind != Span::Kind::kSaved || span.storage == kNoStorage) return;
-  if (times.saved.size() <= span.storage) times.saved.resize(span.storage + 1, kNoStorage);
-  times.saved[span.storage] = std::min(times.saved[span.storage], std::size_t{span.other});
-}
-
 }  // namespace
 
 std::optional<StepTimes> step_times_of(std::vector<Span> spans) {
@@ -170,7 +162,7 @@ std::optional<StepTimes> step_times_of(std::vector<Span> spans) {
     if (span.kind == Span::Kind::kEnded) {
       ended = true;
     } else {
-      add_mark(span, now, times);
+      times.marks.push_back({span.other, now, span.storage, span.kind == Span::Kind::kWanted});
     }
   }
   add_recomputes(pauses, times.recompute);

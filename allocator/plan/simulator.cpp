@@ -109,7 +109,8 @@ class Simulation {
 
  private:
   void copy_out(Absence& absence) {
-    link_out_ = std::max(link_out_, now_) + profile_.link.out_seconds(absence.window->out);
+    const double ready = now_ + absence.window->ready_after;
+    link_out_ = std::max(link_out_, ready) + profile_.link.out_seconds(absence.window->out);
     absence.out_end = link_out_;
     leaving_.push_back(&absence);
   }

@@ -34,6 +34,7 @@ struct Window {
   std::size_t ready = 0;    // the event at which a copy out can begin: the contents are final
   std::uint64_t out = 0;    // bytes to copy out; zero if the copy on the host is current
   std::uint64_t in = 0;     // bytes to copy in for the next use; zero if there is none
+  double ready_after = 0;   // seconds of that event's compute before the copy out can begin
 };
 
 /// What one action decides: the contents of a storage over one or several windows. A storage whose

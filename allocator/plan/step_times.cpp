@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <utility>
 
 namespace spillway {
@@ -18,6 +19,20 @@ std::vector<double> seconds_of(const RecordedStep& step, const StepTimes& times)
         std::max(0.0, next - times.marks[mark].seconds);
   }
   return seconds;
+}
+
+/// The contents of a storage are final when it is saved first, if not when it is released.
+void set_ready(const StepTimes& times, StepProfile& profile) {
+  std::vector<double> begins(profile.seconds.size());
+  std::exclusive_scan(profile.seconds.begin(), profile.seconds.end(), begins.begin(), 0.0);
+  for (auto mark = times.marks.rbegin(); mark != times.marks.rend(); ++mark) {
+    if (mark->used || mark->storage >= profile.candidates.size()) continue;
+    auto& windows = profile.candidates[mark->storage].windows;
+    const std::size_t event = profile.memory.event_of(mark->event);
+    if (windows.empty() || event > windows.front().from) continue;
+    windows.front().ready = event;
+    windows.front().ready_after = std::max(0.0, mark->seconds - begins[event]);
+  }
 }
 
 /// The position of a recorded mark in a later step.
@@ -136,12 +151,9 @@ StepProfile profile_of(RecordedStep step,
   if (times == nullptr) return profile;
   if (profile.events() > 0) profile.seconds = seconds_of(profile.memory, *times);
   profile.link = times->link;
+  set_ready(*times, profile);
   for (std::size_t storage = 0; storage < sizes.size(); ++storage) {
     Candidate& known = profile.candidates[storage];
-    if (storage < times->saved.size() && !known.windows.empty()) {
-      Window& first = known.windows.front();
-      first.ready = std::min(first.ready, profile.memory.event_of(times->saved[storage]));
-    }
     if (known.recompute && storage < times->recompute.size())
       known.recompute = times->recompute[storage];
   }

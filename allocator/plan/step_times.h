@@ -22,9 +22,8 @@ struct StepTimes {
   };
 
   std::vector<Mark> marks{};         // in order
-  double end = 0;                    // end of the backward pass
-  std::vector<std::size_t> saved{};  // event index by storage
-  std::vector<double> recompute{};   // seconds, by storage
+  double end = 0;                   // end of the backward pass
+  std::vector<double> recompute{};  // seconds, by storage
   LinkRates link{};
 };
 

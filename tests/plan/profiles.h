@@ -35,7 +35,9 @@ inline StepProfile random_step(std::mt19937_64& random, std::size_t storages) {
   for (std::size_t storage = 0; storage < storages; ++storage) {
     profile.set_contents(storage, sizes[storage]);
     Candidate& known = profile.candidates[storage];
-    known.windows.front().ready = profile.memory.event_of(storage);
+    Window& window = known.windows.front();
+    window.ready = profile.memory.event_of(storage);
+    window.ready_after = profile.seconds[window.ready] / static_cast<double>(1 + random() % 4);
     if (random() % 3 == 0) known.recompute = static_cast<double>(random() % 40) * 1e-3;
   }
   profile.link = {static_cast<double>(500 + random() % 20000),

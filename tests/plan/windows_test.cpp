@@ -141,6 +141,8 @@ TEST(WindowsTest, AWindowWithACurrentHostCopyFreesItsMemoryAtOnce) {
   late.candidates[0].windows[0].ready = 1;
   // From second 1 until 3, where event 2 would begin at 2.
   EXPECT_EQ(simulate(late, all_offloaded(late, 100_B), 100_B).stall_out, 1);
+  late.candidates[0].windows[0].ready_after = 0.5;
+  EXPECT_EQ(simulate(late, all_offloaded(late, 100_B), 100_B).stall_out, 1.5);
   // Without bytes to copy there is no copy, whatever a copy costs.
   StepProfile clean = step(0);
   clean.candidates[0].windows[0].in = 0;
