@@ -94,15 +94,15 @@ std::vector<Order> first_orders(std::span<const Lifetime> blocks) {
   return orders;
 }
 
-}  // namespace
+/// The birth or the end of a block.
+struct Change {
+  std::uint32_t at;
+  bool born;
+  Bytes size;
+};
 
-Bytes peak_allocated(std::span<const Lifetime> blocks, std::uint32_t period) {
-  struct Change {
-    std::uint32_t at;
-    bool born;
-    Bytes size;
-  };
-
+/// Of one period, in order of time, ends first. A block that outlives its period is born at 0 too.
+std::vector<Change> changes_of(std::span<const Lifetime> blocks, std::uint32_t period) {
   std::vector<Change> changes;
   for (const Lifetime& block : blocks) {
     changes.push_back({block.born, true, block.size});
@@ -115,9 +115,15 @@ Bytes peak_allocated(std::span<const Lifetime> blocks, std::uint32_t period) {
     if (left.at != right.at) return left.at < right.at;
     return !left.born && right.born;  // frees first
   });
+  return changes;
+}
+
+}  // namespace
+
+Bytes peak_allocated(std::span<const Lifetime> blocks, std::uint32_t period) {
   Bytes allocated;
   Bytes most;
-  for (const Change& change : changes) {
+  for (const Change& change : changes_of(blocks, period)) {
     allocated = change.born ? allocated + change.size : allocated - change.size;
     most = std::max(most, allocated);
   }
@@ -195,9 +201,38 @@ std::vector<std::uint32_t> pages_for(std::vector<Page>& pages,
   return free;
 }
 
+/// The time at which the fewest bytes are allocated.
+std::uint32_t quietest(std::span<const Lifetime> blocks, std::uint32_t period) {
+  std::uint32_t found = 0;
+  std::optional<Bytes> fewest;
+  Bytes allocated;
+  for (const Change& change : changes_of(blocks, period)) {
+    allocated = change.born ? allocated + change.size : allocated - change.size;
+    if (change.born || (fewest && allocated >= *fewest)) continue;
+    fewest = allocated;
+    found = change.at % period;
+  }
+  return found;
+}
+
+/// The same lifetimes in a period that begins at `begin`.
+std::vector<Lifetime> beginning_at(std::uint32_t begin,
+                                   std::span<const Lifetime> blocks,
+                                   std::uint32_t period) {
+  std::vector<Lifetime> turned(blocks.begin(), blocks.end());
+  for (Lifetime& each : turned) {
+    const std::uint32_t born = each.born < begin ? each.born + period - begin : each.born - begin;
+    each.died = born + (each.died - each.born);
+    each.born = born;
+  }
+  return turned;
+}
+
 /// Blocks of whole pages, in order of allocation. Needs no more pages than the peak at one time,
-/// plus those of blocks that outlive the period, which are placed first.
-PagedPlacement place_by_birth(std::span<const Lifetime> blocks, std::uint32_t period, Bytes page) {
+/// plus those of blocks that outlive the period, which are placed first. The period therefore
+/// begins where the fewest bytes are allocated.
+PagedPlacement place_by_birth(std::span<const Lifetime> given, std::uint32_t period, Bytes page) {
+  const std::vector<Lifetime> blocks = beginning_at(quietest(given, period), given, period);
   PagedPlacement placement;
   placement.offsets.resize(blocks.size());
   placement.pages.resize(blocks.size());

@@ -161,6 +161,19 @@ TEST(PlacementTest, RandomStepsThatFreeEverythingNeedNoMorePagesThanTheirPeak) {
     }
 
     EXPECT_EQ(place_in_pages(blocks, period, 4_KiB).size, peak_allocated(blocks, period));
+
+    // Nor do they if the period begins at another time, when some blocks are allocated.
+    const auto begin = static_cast<std::uint32_t>(random() % period);
+    for (Lifetime& each : blocks) {
+      const std::uint32_t later = each.born < begin ? period - begin : 0;
+      const std::uint32_t sooner = each.born < begin ? 0 : begin;
+      each.born = each.born + later - sooner;
+      each.died = each.died + later - sooner;
+    }
+    std::sort(blocks.begin(), blocks.end(), [](const Lifetime& left, const Lifetime& right) {
+      return left.born < right.born;
+    });
+    EXPECT_EQ(place_in_pages(blocks, period, 4_KiB).size, peak_allocated(blocks, period));
   }
 }
 
