@@ -21,7 +21,7 @@ struct StepTimes {
     bool used = false;  // false: saved
   };
 
-  std::vector<Mark> marks{};         // in order
+  std::vector<Mark> marks{};        // in order
   double end = 0;                   // end of the backward pass
   std::vector<double> recompute{};  // seconds, by storage
   LinkRates link{};
