@@ -4,6 +4,7 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
 #include "allocator/device/evictable.h"
+#include "allocator/device/pass_pace.h"
 #include "allocator/device/step_peaks.h"
 #include "allocator/device/step_recording.h"
 #include "allocator/heap/heap.h"
@@ -154,6 +155,9 @@ class DeviceRuntime {
   /// out from the next step on, or at once unless it `stays` in this one.
   void add_model_state(driver::DevicePtr at, bool stays = true);
 
+  /// Allocated bytes of blocks that hold model state.
+  [[nodiscard]] Bytes model_state() const { return Bytes{model_state_}; }
+
   /// A step of a region with a budget begins: sets model_state_need() for it, and returns the
   /// allocated bytes that its curve begins with. These leave model state out if that needs room.
   Bytes begin_step();
@@ -176,6 +180,9 @@ class DeviceRuntime {
 
   /// Of the running step; zero without a source.
   [[nodiscard]] Bytes model_state_need() const { return Bytes{need_}; }
+
+  /// Set when a step of a region with a budget begins, from those before.
+  PassPace& pace() { return pace_; }
 
   /// Sets the tag of the allocated block that contains `at` to `role`, unless the
   /// program has tagged it (spillway.tag).
@@ -308,6 +315,7 @@ class DeviceRuntime {
   std::atomic<bool> share_stays_{false};
   std::atomic<std::uint64_t> added_{0};  // to model_state_, since the share was set
   std::atomic<std::uint64_t> reclaimed_{0};
+  PassPace pace_;
   std::atomic<std::uint64_t> job_budget_{0};
   std::atomic<bool> pressed_{false};
   AllocationCurve curve_;

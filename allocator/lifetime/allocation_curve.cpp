@@ -54,6 +54,7 @@ void AllocationCurve::begin(std::uint64_t step, Bytes allocated) {
   optimizer_begin_.reset();
   became_.clear();
   became_bytes_ = 0;
+  recent_peak_ = 0;
   put(allocated.count());
   on_ = true;
 }
@@ -106,6 +107,8 @@ StepCurve AllocationCurve::so_far() const {
 void AllocationCurve::put(std::uint64_t allocated) {
   if (curve_.allocated.size() > kMaxEvents) return;
   curve_.allocated.push_back(allocated);
+  const auto more = static_cast<std::uint64_t>(model_state_ - became_bytes_);  // wraps back
+  recent_peak_ = std::max(recent_peak_, allocated + more);
   if (model_state_ == 0 && curve_.model_state.empty()) return;
   curve_.model_state.resize(curve_.allocated.size() - 1);
   curve_.model_state.push_back(model_state_ - became_bytes_);
@@ -244,6 +247,11 @@ Bytes AllocationCurve::allocated_at_begin() const {
 Bytes AllocationCurve::peak() const {
   const Lock lock(mutex_);
   return on() ? curve_.peak() : Bytes{};
+}
+
+Bytes AllocationCurve::take_recent_peak() {
+  const Lock lock(mutex_);
+  return Bytes{std::exchange(recent_peak_, 0)};
 }
 
 std::size_t AllocationCurve::event() const {

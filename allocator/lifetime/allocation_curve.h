@@ -136,6 +136,8 @@ class AllocationCurve {
   [[nodiscard]] std::size_t event() const;
   /// The peak so far, with model state.
   [[nodiscard]] Bytes peak() const;
+  /// The peak since the last call, or since the step began; zero if there was no event.
+  Bytes take_recent_peak();
 
  private:
   struct SavedBlock {
@@ -164,6 +166,7 @@ class AllocationCurve {
   std::unordered_map<std::uint64_t, std::uint64_t> became_ SPILLWAY_GUARDED_BY(mutex_);
   std::int64_t became_bytes_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   StepCurve curve_ SPILLWAY_GUARDED_BY(mutex_);
+  std::uint64_t recent_peak_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::optional<std::size_t> optimizer_begin_ SPILLWAY_GUARDED_BY(mutex_);
   std::unordered_map<std::uint64_t, SavedBlock> saved_ SPILLWAY_GUARDED_BY(mutex_);  // by address
   std::unordered_map<std::size_t, Offloaded> offloaded_ SPILLWAY_GUARDED_BY(mutex_);

@@ -63,6 +63,7 @@ struct CopyEngine::State {
       SPILLWAY_RETURN_IF_ERROR(others.of(other).order_before(queue.stream()));
       other = queue.stream();
     }
+    if (kind_of(queue) == driver::Span::Kind::kIn) queued_in += size.count();
     bool queued = false;
     Result<Fence> fence = queue.mark_after(other, [&] {
       const driver::SpanLog::Scope timed(device, queue.stream(), kind_of(queue), size);
@@ -125,6 +126,7 @@ struct CopyEngine::State {
   driver::Timelines others;        // of producers and consumers on other devices
   // By queue, and by the queue that it waited for: the latest point.
   std::array<std::array<std::atomic<std::uint64_t>, 4>, 4> waited{};
+  std::atomic<std::uint64_t> queued_in{0};  // bytes
 };
 
 CopyEngine::CopyEngine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -204,6 +206,10 @@ Result<Fence> CopyEngine::to_device(const CopyIn& copy, Stream consumer, CopyPri
                       consumer,
                       {copy.written},
                       copy.source.size);
+}
+
+Bytes CopyEngine::queued_in() const {
+  return Bytes{state_->queued_in};
 }
 
 void CopyEngine::drain_sync() {

@@ -87,6 +87,9 @@ class CopyEngine {
                                   driver::Stream consumer,
                                   CopyPriority priority = CopyPriority::kPrefetch);
 
+  /// Bytes that have been queued to be copied to the device so far.
+  [[nodiscard]] Bytes queued_in() const;
+
   /// Blocks the host until no copy runs. A driver error on one stream does not end the wait for the
   /// others. For callers that cannot wait for a fence (counted in driver::Counters::host_syncs).
   void drain_sync();

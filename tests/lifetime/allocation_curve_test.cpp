@@ -9,6 +9,19 @@ namespace {
 using namespace literals;
 using Levels = std::vector<std::uint64_t>;
 
+TEST(AllocationCurveTest, TheRecentPeakIsThatSinceTheLastCall) {
+  AllocationCurve curve;
+  curve.begin(7, 100_B);
+  curve.set_model_state(30_B);
+  curve.born(50_B);
+  curve.died(1, 20_B);
+
+  EXPECT_EQ(curve.take_recent_peak(), 180_B);
+  EXPECT_EQ(curve.take_recent_peak(), 0_B);
+  curve.died(2, 80_B);
+  EXPECT_EQ(curve.take_recent_peak(), 80_B);
+}
+
 TEST(AllocationCurveTest, TheCurveHasTheAllocatedBytesAfterEachEvent) {
   AllocationCurve curve;
   curve.begin(7, 100_B);

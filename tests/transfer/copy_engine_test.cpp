@@ -65,6 +65,7 @@ TEST_F(CopyEngineTest, WhatGoesOutIsFetched) {
   const driver::DevicePtr other = allocate(kSize);
 
   const driver::Fence fetched = copies_->to_device({slot_.bytes(), written, other}, main_).value();
+  EXPECT_EQ(copies_->queued_in(), slot_.bytes().size);
   ASSERT_TRUE(driver::Timeline::wait(main_, fetched).ok());
 
   EXPECT_EQ(read(other), 42);

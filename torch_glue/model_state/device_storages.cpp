@@ -47,6 +47,7 @@ std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& stora
       is_early_.resize(slot + 1);
     }
     storages_[slot] = made.get();
+    if (of == ModelClass::kGradient) gradients_ += made->size();
     if (of == ModelClass::kGradient && !std::exchange(trains_, true)) {
       early_.clear();
       is_early_.assign(is_early_.size(), false);
@@ -63,6 +64,7 @@ std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& stora
 void DeviceStorages::forget(const ManagedStorage& ended) {
   const LightLock lock(mutex_);
   set_ahead(ended, false);
+  if (ended.model_class() == ModelClass::kGradient) gradients_ -= ended.size();
   queue_.remove(ended.slot());
   storages_[ended.slot()] = nullptr;
 }
@@ -71,6 +73,10 @@ void DeviceStorages::used(const ManagedStorage& storage, bool writes) {
   const LightLock lock(mutex_);
   set_ahead(storage, false);
   queue_.use(storage.slot(), writes);
+  need_.note(queue_.order().running(),
+             besides_model(device_.heap().view().allocated()),
+             besides_model(device_.curve().take_recent_peak()));
+  backlog_.use(device_.copies().queued_in(), in_pass());
   const bool loaded = !trains_ && storage.model_class() != ModelClass::kCast;
   if (storage.changed() && (loaded || queue_.is_leaving(storage.slot()))) add_early(storage.slot());
 }
@@ -78,11 +84,16 @@ void DeviceStorages::used(const ManagedStorage& storage, bool writes) {
 void DeviceStorages::end_step() {
   const LightLock lock(mutex_);
   queue_.end_step(left_ < share_of(device_.job_budget(), kFewLeave));
+  need_.end_step();
   left_ = Bytes{};
   besides_states_ = sizes().besides;
   last_passes_ = std::exchange(passes_, 0);
   cursor_ = 0;
   held_until_ = 0;
+}
+
+Bytes DeviceStorages::besides_model(Bytes allocated) const {
+  return saturating_sub(allocated + gradients_, device_.model_state());
 }
 
 DeviceStorages::Sizes DeviceStorages::sizes() const {
@@ -98,6 +109,7 @@ DeviceStorages::Sizes DeviceStorages::sizes() const {
 Bytes DeviceStorages::need() {
   const LightLock lock(mutex_);
   ++passes_;
+  backlog_.begin_pass(device_.pace().bytes_in());
   const Sizes now = sizes();
   const Bytes budget = device_.job_budget();
   const Bytes all = std::max(now.besides, besides_states_) + now.states;
@@ -144,6 +156,7 @@ Bytes DeviceStorages::reclaim(Bytes wanted) {
   {
     const LightLock lock(mutex_);
     pressed_ = true;
+    need_.note(besides_model(device_.heap().view().allocated() + wanted));
   }
   return offload(wanted, 0);
 }
@@ -196,13 +209,30 @@ DeviceStorages::Next DeviceStorages::next_offloaded() {
   std::uint64_t end = std::min(order.end(), order.now() + order.length() / kNear + 1);
   if (order.now() < held_until_) end = std::min(end, held_from_);
   for (; cursor_ < end; ++cursor_) {
-    Next found{nullptr, cursor_};
+    Next found{nullptr, cursor_, growth_until(cursor_)};
     queue_.each_of(order.at(cursor_), [&](OffloadQueue::Slot slot) {
       if (!storages_[slot]->on_device()) found.storage = storages_[slot]->shared_from_this();
     });
-    if (found.storage != nullptr) return found;
+    if (found.storage == nullptr) continue;
+    return can_wait(*found.storage) ? Next() : found;
   }
   return {};
+}
+
+bool DeviceStorages::in_pass() const {
+  return device_.curve().on() && !device_.curve().in_optimizer_phase();
+}
+
+bool DeviceStorages::can_wait(const ManagedStorage& storage) const {
+  const bool is_state = storage.model_class() == ModelClass::kOptimizerState;
+  return is_state && last_passes_ > 1 && in_pass() &&
+         backlog_.is_long(device_.copies().queued_in());
+}
+
+Bytes DeviceStorages::growth_until(std::uint64_t use) const {
+  const AccessOrder& order = queue_.order();
+  const std::size_t place = order.place();
+  return place == 0 ? Bytes{} : need_.growth(place - 1, place + (use - order.now()));
 }
 
 std::optional<std::uint64_t> DeviceStorages::displaces(const Next& next) {
@@ -216,7 +246,7 @@ std::optional<std::uint64_t> DeviceStorages::displaces(const Next& next) {
 bool DeviceStorages::start_prefetch(const Next& next, c10::cuda::CUDAStream consumer) {
   const Bytes size = next.storage->size();
   const auto comes = [&] {
-    return device_.heap().view().allocated() + size <= device_.job_budget() &&
+    return device_.heap().view().allocated() + next.growth + size <= device_.job_budget() &&
            next.storage->prefetch(consumer);
   };
   bool started = comes();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "torch_glue/model_state/link_backlog.h"
 #include "torch_glue/model_state/managed_storage.h"
+#include "torch_glue/model_state/recorded_need.h"
 
 #include <cstdint>
 #include <deque>
@@ -59,6 +61,9 @@ class DeviceStorages {
     Bytes besides;  // everything else
   };
 
+  /// Of that many allocated bytes those beside parameters and states: all gradients, wherever they
+  /// are, and what is not managed.
+  [[nodiscard]] Bytes besides_model(Bytes allocated) const SPILLWAY_REQUIRES(mutex_);
   /// Of all storages, wherever they are.
   [[nodiscard]] Sizes sizes() const SPILLWAY_REQUIRES(mutex_);
 
@@ -66,6 +71,7 @@ class DeviceStorages {
   struct Next {
     std::shared_ptr<ManagedStorage> storage;
     std::uint64_t use = 0;
+    Bytes growth{};  // of the step's need until then
   };
 
   /// The next one to be offloaded, if it is used after that use.
@@ -75,6 +81,13 @@ class DeviceStorages {
   /// Offloads storages that are used after that use, until `wanted` bytes are free in stream order.
   Bytes offload(Bytes wanted, std::uint64_t after);
 
+  /// Whether a forward or backward pass runs, as far as is known.
+  [[nodiscard]] bool in_pass() const SPILLWAY_REQUIRES(mutex_);
+  /// Whether it is not prefetched now: in a step of several passes, what these fetch themselves
+  /// does not wait behind the optimizer's states.
+  [[nodiscard]] bool can_wait(const ManagedStorage& storage) const SPILLWAY_REQUIRES(mutex_);
+  /// By how much the need beside the model rises from the last use to that one.
+  [[nodiscard]] Bytes growth_until(std::uint64_t use) const SPILLWAY_REQUIRES(mutex_);
   /// The next one to be prefetched; none if enough are on their way.
   Next next_offloaded();
   /// Returns false if there is no room for it.
@@ -102,10 +115,13 @@ class DeviceStorages {
   std::vector<ManagedStorage*> storages_ SPILLWAY_GUARDED_BY(mutex_);  // by slot; null: none
   std::vector<bool> ahead_ SPILLWAY_GUARDED_BY(mutex_);                // by slot: prefetched
   Bytes ahead_bytes_ SPILLWAY_GUARDED_BY(mutex_);                      // of these
-  Bytes left_ SPILLWAY_GUARDED_BY(mutex_);                             // in the running step
+  RecordedNeed need_ SPILLWAY_GUARDED_BY(mutex_);
+  Bytes gradients_ SPILLWAY_GUARDED_BY(mutex_);         // of all, wherever they are
+  Bytes left_ SPILLWAY_GUARDED_BY(mutex_);              // in the running step
   Bytes besides_states_ SPILLWAY_GUARDED_BY(mutex_);    // all but states when the last step ended
   std::size_t passes_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // forward passes of the running step
   std::size_t last_passes_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // of the last step
+  LinkBacklog backlog_ SPILLWAY_GUARDED_BY(mutex_);
   // All storages used before this use are resident, or could not be fetched.
   std::uint64_t cursor_ SPILLWAY_GUARDED_BY(mutex_) = 0;
 

@@ -137,8 +137,11 @@ void begin_budget_step(DeviceRuntime& device,
   StepRecording& recording = device.step_recording();
   const std::optional<StepTimes> times = recording.take(kLongestStep);
   runtime.plans().time(device.device().id, times);
-  for (const StepRecording::Duration& step : recording.take_durations())
+  if (times) device.pace().set_rate(times->link.in);
+  for (const StepRecording::Duration& step : recording.take_durations()) {
+    device.pace().set_seconds(step.seconds);
     runtime.plans().add_step_duration(device.device().id, step.seconds, step.steps_ago);
+  }
   if (region.budget->share > 0) learn_room(device);
   if (serves_torch()) {
     // First, so that memory reserved between steps, as in an evaluation, is released before the
