@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizer states that leave the device for the passes of a step come back once, before the optimizer's step."""
+"""Optimizer states that leave the GPU for a step's passes are fetched once, before the optimizer's step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ for _ in range(6):
     optimizer.zero_grad()
     fetched.append(spillway.stats()["model_state"]["fetched_bytes"])
 states = sum(each.nbytes for state in optimizer.state.values() for each in state.values())
-print(json.dumps({{"fetched": [now - before for before, now in zip(fetched, fetched[1:])], "states": states}}))
+by_step = [now - before for before, now in zip(fetched, fetched[1:])]
+print(json.dumps({{"fetched": by_step, "states": states}}))
 """
 
 
@@ -42,7 +43,7 @@ def fetched_by_step(budget: str) -> dict[str, Any]:
 
 def test_states_are_not_prefetched_into_room_that_a_pass_needs():
     found = fetched_by_step("10GiB")
-    # Parameters, gradients and activations need the budget at the end of each forward pass, so all states leave.
+    # At the end of each forward pass all of the budget is needed for the rest, so all states leave.
     assert found["fetched"][-1] > 0.95 * found["states"]
     for step in found["fetched"][2:]:
         assert step <= 1.1 * found["states"]
