@@ -45,9 +45,11 @@ std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& stora
       storages_.resize(slot + 1);
       ahead_.resize(slot + 1);
       is_early_.resize(slot + 1);
+      is_gradient_.resize(slot + 1);
     }
     storages_[slot] = made.get();
-    if (of == ModelClass::kGradient) gradients_ += made->size();
+    is_gradient_[slot] = of == ModelClass::kGradient;
+    if (is_gradient_[slot]) gradients_ += made->size();
     if (of == ModelClass::kGradient && !std::exchange(trains_, true)) {
       early_.clear();
       is_early_.assign(is_early_.size(), false);
@@ -64,7 +66,7 @@ std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& stora
 void DeviceStorages::forget(const ManagedStorage& ended) {
   const LightLock lock(mutex_);
   set_ahead(ended, false);
-  if (ended.model_class() == ModelClass::kGradient) gradients_ -= ended.size();
+  if (is_gradient_[ended.slot()]) gradients_ -= ended.size();
   queue_.remove(ended.slot());
   storages_[ended.slot()] = nullptr;
 }

@@ -116,8 +116,9 @@ class DeviceStorages {
   std::vector<bool> ahead_ SPILLWAY_GUARDED_BY(mutex_);                // by slot: prefetched
   Bytes ahead_bytes_ SPILLWAY_GUARDED_BY(mutex_);                      // of these
   RecordedNeed need_ SPILLWAY_GUARDED_BY(mutex_);
-  Bytes gradients_ SPILLWAY_GUARDED_BY(mutex_);         // of all, wherever they are
-  Bytes left_ SPILLWAY_GUARDED_BY(mutex_);              // in the running step
+  std::vector<bool> is_gradient_ SPILLWAY_GUARDED_BY(mutex_);  // by slot: it was made as one
+  Bytes gradients_ SPILLWAY_GUARDED_BY(mutex_);                // of these
+  Bytes left_ SPILLWAY_GUARDED_BY(mutex_);                     // in the running step
   Bytes besides_states_ SPILLWAY_GUARDED_BY(mutex_);    // all but states when the last step ended
   std::size_t passes_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // forward passes of the running step
   std::size_t last_passes_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // of the last step
