@@ -5,8 +5,8 @@
 
 namespace spillway {
 
-/// How long the last pass of a device took, that is a step of a region with a budget, and how fast
-/// copies to the device were when that was measured.
+/// How long a pass of a device takes, that is a step of a region with a budget: the last one whose
+/// end is known. And how fast copies to the device are, by the last plan's measurement.
 /// Threads: safe.
 class PassPace {
  public:

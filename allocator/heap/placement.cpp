@@ -202,7 +202,7 @@ std::vector<std::uint32_t> pages_for(std::vector<Page>& pages,
 }
 
 /// The time at which the fewest bytes are allocated.
-std::uint32_t quietest(std::span<const Lifetime> blocks, std::uint32_t period) {
+std::uint32_t time_of_fewest_bytes(std::span<const Lifetime> blocks, std::uint32_t period) {
   std::uint32_t found = 0;
   std::optional<Bytes> fewest;
   Bytes allocated;
@@ -219,20 +219,23 @@ std::uint32_t quietest(std::span<const Lifetime> blocks, std::uint32_t period) {
 std::vector<Lifetime> beginning_at(std::uint32_t begin,
                                    std::span<const Lifetime> blocks,
                                    std::uint32_t period) {
-  std::vector<Lifetime> turned(blocks.begin(), blocks.end());
-  for (Lifetime& each : turned) {
+  std::vector<Lifetime> rotated(blocks.begin(), blocks.end());
+  for (Lifetime& each : rotated) {
     const std::uint32_t born = each.born < begin ? each.born + period - begin : each.born - begin;
     each.died = born + (each.died - each.born);
     each.born = born;
   }
-  return turned;
+  return rotated;
 }
 
 /// Blocks of whole pages, in order of allocation. Needs no more pages than the peak at one time,
 /// plus those of blocks that outlive the period, which are placed first. The period therefore
 /// begins where the fewest bytes are allocated.
-PagedPlacement place_by_birth(std::span<const Lifetime> given, std::uint32_t period, Bytes page) {
-  const std::vector<Lifetime> blocks = beginning_at(quietest(given, period), given, period);
+PagedPlacement place_by_birth(std::span<const Lifetime> lifetimes,
+                              std::uint32_t period,
+                              Bytes page) {
+  const std::vector<Lifetime> blocks =
+      beginning_at(time_of_fewest_bytes(lifetimes, period), lifetimes, period);
   PagedPlacement placement;
   placement.offsets.resize(blocks.size());
   placement.pages.resize(blocks.size());

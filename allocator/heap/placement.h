@@ -59,7 +59,7 @@ struct PagedPlacement {
 
 /// place() if its result hardly exceeds the peak of the allocated bytes. Otherwise blocks of a page
 /// or more get whole pages. The number of pages is then the peak at one time, plus those of blocks
-/// that outlive their period.
+/// that are allocated when the fewest bytes are.
 PagedPlacement place_in_pages(std::span<const Lifetime> blocks, std::uint32_t period, Bytes page);
 
 }  // namespace spillway

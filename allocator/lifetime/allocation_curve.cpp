@@ -107,8 +107,8 @@ StepCurve AllocationCurve::so_far() const {
 void AllocationCurve::put(std::uint64_t allocated) {
   if (curve_.allocated.size() > kMaxEvents) return;
   curve_.allocated.push_back(allocated);
-  const auto more = static_cast<std::uint64_t>(model_state_ - became_bytes_);  // wraps back
-  recent_peak_ = std::max(recent_peak_, allocated + more);
+  const auto became = static_cast<std::uint64_t>(became_bytes_);
+  recent_peak_ = std::max(recent_peak_, allocated - std::min(allocated, became));
   if (model_state_ == 0 && curve_.model_state.empty()) return;
   curve_.model_state.resize(curve_.allocated.size() - 1);
   curve_.model_state.push_back(model_state_ - became_bytes_);

@@ -136,7 +136,8 @@ class AllocationCurve {
   [[nodiscard]] std::size_t event() const;
   /// The peak so far, with model state.
   [[nodiscard]] Bytes peak() const;
-  /// The peak since the last call, or since the step began; zero if there was no event.
+  /// The peak besides all model state since the last call, or since the step began; zero if there
+  /// was no event.
   Bytes take_recent_peak();
 
  private:

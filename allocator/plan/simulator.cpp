@@ -96,11 +96,16 @@ class Simulation {
   StepTiming run() {
     leaving_.reserve(absences_.size());
     for (std::size_t event = 0; event < profile_.events(); ++event) {
-      ready_.each(event, [&](std::size_t each) { copy_out(absences_[each]); });
+      ready_.each(event, [&](std::size_t each) {
+        if (!is_saved_within(absences_[each])) copy_out(absences_[each]);
+      });
       released_.each(event, [&](std::size_t each) { release(absences_[each]); });
       fetched_.each(event, [&](std::size_t each) { copy_in(absences_[each]); });
       wait_for_memory(allocated_[event]);
       used_.each(event, [&](std::size_t each) { use(absences_[each]); });
+      ready_.each(event, [&](std::size_t each) {
+        if (is_saved_within(absences_[each])) copy_out(absences_[each]);
+      });
       now_ += profile_.seconds[event];
       timing_.compute += profile_.seconds[event];
     }
@@ -108,6 +113,11 @@ class Simulation {
   }
 
  private:
+  /// Whether its copy out begins within the event, after what the event waits for.
+  static bool is_saved_within(const Absence& absence) {
+    return absence.window->ready_after > 0 && absence.window->ready < absence.window->from;
+  }
+
   void copy_out(Absence& absence) {
     const double ready = now_ + absence.window->ready_after;
     link_out_ = std::max(link_out_, ready) + profile_.link.out_seconds(absence.window->out);

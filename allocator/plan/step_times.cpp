@@ -29,7 +29,7 @@ void set_ready(const StepTimes& times, StepProfile& profile) {
     if (mark->used || mark->storage >= profile.candidates.size()) continue;
     auto& windows = profile.candidates[mark->storage].windows;
     const std::size_t event = profile.memory.event_of(mark->event);
-    if (windows.empty() || event > windows.front().from) continue;
+    if (windows.empty() || event >= windows.front().from) continue;
     windows.front().ready = event;
     windows.front().ready_after = std::max(0.0, mark->seconds - begins[event]);
   }

@@ -87,7 +87,7 @@ class CopyEngine {
                                   driver::Stream consumer,
                                   CopyPriority priority = CopyPriority::kPrefetch);
 
-  /// Bytes that have been queued to be copied to the device so far.
+  /// Bytes that to_device() was called with so far.
   [[nodiscard]] Bytes queued_in() const;
 
   /// Blocks the host until no copy runs. A driver error on one stream does not end the wait for the

@@ -16,10 +16,16 @@ TEST(AllocationCurveTest, TheRecentPeakIsThatSinceTheLastCall) {
   curve.born(50_B);
   curve.died(1, 20_B);
 
-  EXPECT_EQ(curve.take_recent_peak(), 180_B);
+  EXPECT_EQ(curve.take_recent_peak(), 150_B);
   EXPECT_EQ(curve.take_recent_peak(), 0_B);
   curve.died(2, 80_B);
-  EXPECT_EQ(curve.take_recent_peak(), 80_B);
+  EXPECT_EQ(curve.take_recent_peak(), 50_B);
+  // Of these 40, a gradient.
+  curve.born(40_B);
+  curve.became_model_state(3, 40_B);
+  static_cast<void>(curve.take_recent_peak());
+  curve.born(10_B);
+  EXPECT_EQ(curve.take_recent_peak(), 60_B);
 }
 
 TEST(AllocationCurveTest, TheCurveHasTheAllocatedBytesAfterEachEvent) {

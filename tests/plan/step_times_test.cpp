@@ -18,14 +18,18 @@ TEST(StepTimesTest, AProfileHasTheMeasurementsOfEachStorage) {
   const StepCurve curve = nested({100, 100}, 1000);
   StepTimes times;
   times.link = {1000, 1000, 0};
-  times.marks = {{0, 0, 0, false}, {1, 0.25, StepTimes::kNoStorage, true}, {1, 1, 1, false}};
+  times.marks = {{0, 0, 0, false},
+                 {0, 0.125, 1, true},
+                 {1, 0.25, StepTimes::kNoStorage, true},
+                 {1, 1, 1, false},
+                 {1, 1.5, 1, false}};
   times.end = 2;
   times.recompute = {0.25, 0.5};
 
   const StepProfile profile =
       spillway::profile_of(RecordedStep(curve, 2), {100_B, 100_B}, {true, false}, &times);
 
-  // It is saved within an event that begins at 0.25 s.
+  // It is saved first at 1 s, within an event that begins at 0.25 s.
   EXPECT_EQ(profile.candidates[1].windows.front().ready, 1u);
   EXPECT_EQ(profile.candidates[1].windows.front().ready_after, 0.75);
   EXPECT_EQ(profile.candidates[0].recompute, 0.25);

@@ -150,6 +150,22 @@ TEST(WindowsTest, AWindowWithACurrentHostCopyFreesItsMemoryAtOnce) {
   EXPECT_EQ(simulate(clean, all_offloaded(clean, 100_B), 100_B).total(), 8);
 }
 
+TEST(WindowsTest, ACopyThatBeginsWithinAnEventWaitsForTheEventsRecomputation) {
+  StepProfile step = step_with(8, {{{2, 6, 100, 1, 100, 100}}, {{0, 1, 100, 0, 0, 0}}});
+  step.memory.peaks[2] = 100;
+  step.candidates[0].windows[0].ready_after = 0.5;
+  const auto plan = [&] {
+    return plan_with(step, {Action::kOffload, Action::kRecompute}, 100_B);
+  };
+
+  // The copy takes two seconds from 1.5 on. Event 2 would begin at 2.
+  step.candidates[1].recompute = 0;
+  EXPECT_EQ(plan().timing.stall_out, 1.5);
+  // All of this a second later.
+  step.candidates[1].recompute = 1;
+  EXPECT_EQ(plan().timing.stall_out, 1.5);
+}
+
 TEST(WindowsTest, AWindowWithoutLaterUseIsNotCopiedIn) {
   const StepProfile step = step_with(8, {{{4, 8, 100, 4, 100, 0}}});
 

@@ -72,13 +72,15 @@ void DeviceStorages::forget(const ManagedStorage& ended) {
 }
 
 void DeviceStorages::used(const ManagedStorage& storage, bool writes) {
+  const std::optional<Bytes> besides = besides_model();
+  const bool passes = besides && in_pass();
+  const Bytes most = besides ? device_.curve().take_recent_peak() : Bytes();
+  const Bytes queued = device_.copies().queued_in();
   const LightLock lock(mutex_);
   set_ahead(storage, false);
   queue_.use(storage.slot(), writes);
-  need_.note(queue_.order().running(),
-             besides_model(device_.heap().view().allocated()),
-             besides_model(device_.curve().take_recent_peak()));
-  backlog_.use(device_.copies().queued_in(), in_pass());
+  if (besides) need_.note(queue_.order().running(), *besides + gradients_, most + gradients_);
+  backlog_.use(queued, passes);
   const bool loaded = !trains_ && storage.model_class() != ModelClass::kCast;
   if (storage.changed() && (loaded || queue_.is_leaving(storage.slot()))) add_early(storage.slot());
 }
@@ -94,8 +96,9 @@ void DeviceStorages::end_step() {
   held_until_ = 0;
 }
 
-Bytes DeviceStorages::besides_model(Bytes allocated) const {
-  return saturating_sub(allocated + gradients_, device_.model_state());
+std::optional<Bytes> DeviceStorages::besides_model() const {
+  if (device_.model_state_need().zero()) return std::nullopt;
+  return saturating_sub(device_.heap().view().allocated(), device_.model_state());
 }
 
 DeviceStorages::Sizes DeviceStorages::sizes() const {
@@ -158,7 +161,6 @@ Bytes DeviceStorages::reclaim(Bytes wanted) {
   {
     const LightLock lock(mutex_);
     pressed_ = true;
-    need_.note(besides_model(device_.heap().view().allocated() + wanted));
   }
   return offload(wanted, 0);
 }
@@ -211,12 +213,14 @@ DeviceStorages::Next DeviceStorages::next_offloaded() {
   std::uint64_t end = std::min(order.end(), order.now() + order.length() / kNear + 1);
   if (order.now() < held_until_) end = std::min(end, held_from_);
   for (; cursor_ < end; ++cursor_) {
-    Next found{nullptr, cursor_, growth_until(cursor_)};
+    Next found{nullptr, cursor_};
     queue_.each_of(order.at(cursor_), [&](OffloadQueue::Slot slot) {
       if (!storages_[slot]->on_device()) found.storage = storages_[slot]->shared_from_this();
     });
     if (found.storage == nullptr) continue;
-    return can_wait(*found.storage) ? Next() : found;
+    if (can_wait(*found.storage)) return {};
+    found.growth = growth_until(cursor_);
+    return found;
   }
   return {};
 }

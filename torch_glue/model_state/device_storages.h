@@ -61,9 +61,8 @@ class DeviceStorages {
     Bytes besides;  // everything else
   };
 
-  /// Of that many allocated bytes those beside parameters and states: all gradients, wherever they
-  /// are, and what is not managed.
-  [[nodiscard]] Bytes besides_model(Bytes allocated) const SPILLWAY_REQUIRES(mutex_);
+  /// The allocated bytes that are not managed; none in a step that all model state has room beside.
+  [[nodiscard]] std::optional<Bytes> besides_model() const;
   /// Of all storages, wherever they are.
   [[nodiscard]] Sizes sizes() const SPILLWAY_REQUIRES(mutex_);
 
@@ -82,11 +81,12 @@ class DeviceStorages {
   Bytes offload(Bytes wanted, std::uint64_t after);
 
   /// Whether a forward or backward pass runs, as far as is known.
-  [[nodiscard]] bool in_pass() const SPILLWAY_REQUIRES(mutex_);
+  [[nodiscard]] bool in_pass() const;
   /// Whether it is not prefetched now: in a step of several passes, what these fetch themselves
   /// does not wait behind the optimizer's states.
   [[nodiscard]] bool can_wait(const ManagedStorage& storage) const SPILLWAY_REQUIRES(mutex_);
-  /// By how much the need beside the model rises from the last use to that one.
+  /// By how much the need beside the model rises from the last use to that one; zero while the step
+  /// has made no use.
   [[nodiscard]] Bytes growth_until(std::uint64_t use) const SPILLWAY_REQUIRES(mutex_);
   /// The next one to be prefetched; none if enough are on their way.
   Next next_offloaded();

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 namespace spillway {
 
@@ -25,7 +24,7 @@ class LinkBacklog {
 
   /// A storage is used. Of all time, `queued` bytes have been queued.
   void use(Bytes queued, bool in_pass) {
-    left_ = std::max(0.0, left(queued) - per_use_);
+    left_ = per_use_ > 0 ? std::max(0.0, left(queued) - per_use_) : 0;
     seen_ = queued.count();
     if (in_pass) ++uses_;
   }

@@ -23,15 +23,11 @@ class RecordedNeed {
   /// `most` since the one before.
   void note(std::size_t uses, Bytes now, Bytes most) {
     if (uses == 0) return;
-    note(most);
+    if (!running_.until_next.empty()) {
+      running_.until_next.back() = std::max(running_.until_next.back(), most.count());
+    }
     running_.at_use.resize(uses, now.count());
     running_.until_next.resize(uses, now.count());
-  }
-
-  /// Since its last use the step has needed that many bytes.
-  void note(Bytes most) {
-    if (running_.until_next.empty()) return;
-    running_.until_next.back() = std::max(running_.until_next.back(), most.count());
   }
 
   /// The step has ended: it predicts the next one. A step without uses is ignored.
