@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <numeric>
+#include <ranges>
 #include <utility>
 
 namespace spillway {
@@ -25,13 +26,13 @@ std::vector<double> seconds_of(const RecordedStep& step, const StepTimes& times)
 void set_ready(const StepTimes& times, StepProfile& profile) {
   std::vector<double> begins(profile.seconds.size());
   std::exclusive_scan(profile.seconds.begin(), profile.seconds.end(), begins.begin(), 0.0);
-  for (auto mark = times.marks.rbegin(); mark != times.marks.rend(); ++mark) {
-    if (mark->used || mark->storage >= profile.candidates.size()) continue;
-    auto& windows = profile.candidates[mark->storage].windows;
-    const std::size_t event = profile.memory.event_of(mark->event);
+  for (const StepTimes::Mark& mark : std::views::reverse(times.marks)) {
+    if (mark.used || mark.storage >= profile.candidates.size()) continue;
+    auto& windows = profile.candidates[mark.storage].windows;
+    const std::size_t event = profile.memory.event_of(mark.event);
     if (windows.empty() || event >= windows.front().from) continue;
     windows.front().ready = event;
-    windows.front().ready_after = std::max(0.0, mark->seconds - begins[event]);
+    windows.front().ready_after = std::max(0.0, mark.seconds - begins[event]);
   }
 }
 
