@@ -5,7 +5,6 @@
 #include <iterator>
 #include <map>
 #include <numeric>
-#include <ranges>
 #include <utility>
 
 namespace spillway {
@@ -26,7 +25,8 @@ std::vector<double> seconds_of(const RecordedStep& step, const StepTimes& times)
 void set_ready(const StepTimes& times, StepProfile& profile) {
   std::vector<double> begins(profile.seconds.size());
   std::exclusive_scan(profile.seconds.begin(), profile.seconds.end(), begins.begin(), 0.0);
-  for (const StepTimes::Mark& mark : std::views::reverse(times.marks)) {
+  for (std::size_t left = times.marks.size(); left-- > 0;) {
+    const StepTimes::Mark& mark = times.marks[left];
     if (mark.used || mark.storage >= profile.candidates.size()) continue;
     auto& windows = profile.candidates[mark.storage].windows;
     const std::size_t event = profile.memory.event_of(mark.event);
