@@ -201,7 +201,7 @@ PYBIND11_MODULE(SPILLWAY_GLUE_NAME, module) {
         const auto missed = spillway::Runtime::instance().step().take_budget_miss();
         if (!missed) return py::none();
         const int device = static_cast<int>(missed->device);
-        if (entered && device_at(device).budget_bytes(*entered) != missed->budget)
+        if (entered && device_at(device).budget().bytes_of(*entered) != missed->budget)
           return py::none();
         return py::make_tuple(as_tuple(*missed), missed->warns, missed->first, missed->adapts);
       },

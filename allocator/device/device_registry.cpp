@@ -41,7 +41,7 @@ Result<DeviceRuntime*> DeviceRegistry::device(DeviceId id) {
     budget = budget_;
   }
   SPILLWAY_ASSIGN_OR_RETURN(auto made, DeviceRuntime::create(device, options, evictable_));
-  if (budget) SPILLWAY_RETURN_IF_ERROR(made->hold_budget(*budget));
+  if (budget) SPILLWAY_RETURN_IF_ERROR(made->budget().hold(*budget));
   const Lock lock(mutex_);
   DeviceRuntime* const entered = devices_.emplace(id, std::move(made)).first->second.get();
   const auto number = static_cast<std::size_t>(id);
@@ -77,7 +77,7 @@ DeviceRuntime* DeviceRegistry::owner(driver::DevicePtr at) const {
 Status DeviceRegistry::hold_budget(const Budget& budget) {
   const Lock making(making_);
   for (DeviceRuntime* const device : made()) {
-    SPILLWAY_RETURN_IF_ERROR(device->hold_budget(budget));
+    SPILLWAY_RETURN_IF_ERROR(device->budget().hold(budget));
   }
   const Lock lock(mutex_);
   budget_ = budget;

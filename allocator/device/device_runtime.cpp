@@ -33,6 +33,7 @@ Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Devic
   heap_options.name_of = tag_name;
   heap_options.replay = options.plan_replay;
   SPILLWAY_ASSIGN_OR_RETURN(made->heap_, Heap::create(device, heap_options));
+  made->budget_ = std::make_unique<DeviceBudget>(device, *made->heap_);
   SPILLWAY_RETURN_IF_ERROR(made->set_limit(Limit::kAbsolute, options.memory_limit));
   PinnedOptions pinned;
   pinned.limit = options.pinned_limit;
@@ -60,6 +61,7 @@ DeviceRuntime::~DeviceRuntime() {
   pauses_.reset();
   residency_.reset();
   arena_.reset();
+  budget_.reset();
   heap_.reset();
 }
 
@@ -76,8 +78,8 @@ Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream str
   const bool reports = MemoryEvents::on();
   const Bytes rounded =
       follows || reports || model_state ? heap_->find(block.value()).size : Bytes{};
-  if (model_state) change_model_state(rounded.count());
-  if (follows && !(model_state && need_ != 0)) curve_.born(rounded);
+  if (model_state) model_state_.change(rounded.count());
+  if (follows && !(model_state && !model_state_.need().zero())) curve_.born(rounded);
   if (step_peaks_.on())
     step_peaks_.allocated(size, heap_->view().allocated(), Bytes{offloaded_.load()});
   if (reports) {
@@ -105,31 +107,17 @@ bool DeviceRuntime::free(driver::DevicePtr at) {
 }
 
 void DeviceRuntime::left(const HeapBlockInfo& block, bool model_state) {
-  if (!model_state || need_ == 0) curve_.died(block.at.address(), block.size);
+  if (!model_state || model_state_.need().zero()) curve_.died(block.at.address(), block.size);
   if (!model_state) return;
   curve_.model_state_died(block.at.address());
-  change_model_state(-block.size.count());
-}
-
-void DeviceRuntime::add_model_state(driver::DevicePtr at, bool stays) {
-  const Bytes size = heap_->find(at).size;
-  added_ += size.count();
-  if (need_ != 0 && stays) curve_.became_model_state(at.address(), size);
-  if (need_ != 0 && !stays) curve_.died(at.address(), size);
-  change_model_state(size.count());
-}
-
-void DeviceRuntime::change_model_state(std::uint64_t bytes) {
-  const std::uint64_t now = model_state_.fetch_add(bytes) + bytes;
-  curve_.set_model_state(need_ == 0 ? Bytes{} : Bytes{now});
+  model_state_.change(-block.size.count());
 }
 
 Bytes DeviceRuntime::begin_step() {
   const ModelStateNeed source = model_state_need_source;
-  need_ = source == nullptr ? 0 : source(*this).count();
-  change_model_state(0);
+  model_state_.begin_step(source == nullptr ? Bytes{} : source(*this));
   const Bytes allocated = heap_->view().allocated();
-  return need_ == 0 ? allocated : saturating_sub(allocated, Bytes{model_state_});
+  return model_state_.need().zero() ? allocated : saturating_sub(allocated, model_state_.bytes());
 }
 
 Status DeviceRuntime::set_limit(Limit which, Bytes limit) {
@@ -159,33 +147,6 @@ Status DeviceRuntime::set_limit(Limit which, Bytes limit) {
 Bytes DeviceRuntime::limit(Limit which) const {
   const Lock lock(limits_mutex_);
   return limits_.at(static_cast<std::size_t>(which));
-}
-
-Bytes DeviceRuntime::heap_budget(const Budget& budget) const {
-  const Bytes most = budget_bytes(budget);
-  return most >= heap_->limits().smallest_budget() ? most : Bytes{};
-}
-
-Status DeviceRuntime::hold_budget(const Budget& budget) {
-  if (budget.share > 0 && !has_device_memory()) {
-    // The process can use the free memory plus its own reserved memory.
-    SPILLWAY_ASSIGN_OR_RETURN(const driver::MemoryInfo memory, driver::memory_info(device_));
-    set_device_memory({memory.free + heap_->view().reserved(), memory.total});
-  }
-  const Bytes bytes = heap_budget(budget);
-  heap_->limits().hold_budget(bytes);
-  job_budget_ = bytes.count();
-  return {};
-}
-
-void DeviceRuntime::set_budget_step(BudgetStep step) {
-  const Lock lock(limits_mutex_);
-  budget_step_ = std::move(step);
-}
-
-DeviceRuntime::BudgetStep DeviceRuntime::budget_step() const {
-  const Lock lock(limits_mutex_);
-  return budget_step_;
 }
 
 Status DeviceRuntime::start_recording(const std::string& path, std::size_t most) {

@@ -3,8 +3,9 @@
 
 #include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
+#include "allocator/device/device_budget.h"
 #include "allocator/device/evictable.h"
-#include "allocator/device/pass_pace.h"
+#include "allocator/device/model_state_share.h"
 #include "allocator/device/step_peaks.h"
 #include "allocator/device/step_recording.h"
 #include "allocator/heap/heap.h"
@@ -119,7 +120,7 @@ class DeviceRuntime {
   /// returns the freed bytes. The allocating thread calls it and may hold any lock, so it must
   /// not wait for a lock.
   using Reclaimer = Bytes (*)(DeviceRuntime& device, Bytes wanted);
-  /// What a reclaimer frees, in this order, but see set_model_state_share(). The first two are
+  /// What a reclaimer frees, in this order, but see ModelStateShare::set_share(). The first two are
   /// offloaded; recomputed results are released, and their next use recomputes them.
   enum class Reclaims : std::uint8_t { kSavedTensors, kModelState, kRecomputed, kCount };
   /// Sets a reclaimer of all devices; null: none.
@@ -131,12 +132,6 @@ class DeviceRuntime {
   using ExcessObserver = void (*)(DeviceRuntime& device, Bytes size, Bytes needed);
   /// Sets the observer of all devices; null: none.
   static void set_excess_observer(ExcessObserver observer);
-
-  /// Counts saved storages that a reclaimer has freed, against the plan.
-  void count_reclaimed(Bytes freed) { reclaimed_ += freed.count(); }
-
-  /// Bytes counted since the last call.
-  Bytes take_reclaimed() { return Bytes{reclaimed_.exchange(0)}; }
 
   /// Whether an allocation since the last call had to offload something or exceeded the budget.
   bool take_pressed() { return pressed_.exchange(false); }
@@ -151,38 +146,18 @@ class DeviceRuntime {
   /// kDriver.
   Status record_use(driver::DevicePtr at, driver::Stream stream);
 
-  /// The allocated block at `at` holds model state from now on, which may leave: curve() leaves it
-  /// out from the next step on, or at once unless it `stays` in this one.
-  void add_model_state(driver::DevicePtr at, bool stays = true);
+  /// The model state on this device.
+  ModelStateShare& model_state() { return model_state_; }
 
-  /// Allocated bytes of blocks that hold model state.
-  [[nodiscard]] Bytes model_state() const { return Bytes{model_state_}; }
-
-  /// A step of a region with a budget begins: sets model_state_need() for it, and returns the
+  /// A step of a region with a budget begins: sets ModelStateShare::need(), and returns the
   /// allocated bytes that its curve begins with. These leave model state out if that needs room.
   Bytes begin_step();
-
-  /// Where an allocation has no room, model state leaves before saved tensors while it has more
-  /// bytes than this, without those that add_model_state() adds from now on. `stays`: its
-  /// share is meant to stay; what leaves of it is counted as by count_reclaimed(). None: saved
-  /// tensors leave first, as initially.
-  void set_model_state_share(std::optional<Bytes> share, bool stays = false) {
-    const std::uint64_t bytes = share ? share->count() : kNoShare;
-    share_stays_ = stays;
-    if (model_state_share_.exchange(bytes) != bytes) added_ = 0;
-  }
 
   /// Returns the model state that needs room in a step that begins now, as for plan_beside(). Zero:
   /// it stays whatever is planned, and counts in the step's curve like all else.
   using ModelStateNeed = Bytes (*)(DeviceRuntime& device);
   /// Sets that of all devices; null: none.
   static void set_model_state_need(ModelStateNeed source);
-
-  /// Of the running step; zero without a source.
-  [[nodiscard]] Bytes model_state_need() const { return Bytes{need_}; }
-
-  /// Set when a step of a region with a budget begins, from those before.
-  PassPace& pace() { return pace_; }
 
   /// Sets the tag of the allocated block that contains `at` to `role`, unless the
   /// program has tagged it (spillway.tag).
@@ -237,42 +212,14 @@ class DeviceRuntime {
   /// Measures the times of a step, from which a plan is made.
   StepRecording& step_recording() { return step_recording_; }
 
-  /// The running or last step of a region with a budget.
-  struct BudgetStep {
-    std::uint64_t number = 0;       // the process's first step is 1
-    std::string first_saved_shape;  // shape of the first tensor that it saved, as "[8, 1024]"
-  };
+  /// Budgets, in bytes of this device.
+  DeviceBudget& budget() { return *budget_; }
 
-  void set_budget_step(BudgetStep step);
-  [[nodiscard]] BudgetStep budget_step() const;
-
-  /// Sets the device's total memory and this process's share of it, for budgets that are a share.
-  /// Called once, before the first step with such a budget.
-  void set_device_memory(driver::MemoryInfo room) {
-    total_ = room.total.count();
-    available_ = room.free.count();
-  }
-
-  [[nodiscard]] bool has_device_memory() const { return total_ != 0; }
-
-  /// Converts the budget to bytes. Requires: a budget in bytes, or has_device_memory().
-  [[nodiscard]] Bytes budget_bytes(const Budget& budget) const {
-    return budget.on(Bytes{total_}, Bytes{available_});
-  }
-
-  /// Likewise, for HeapLimits::set_budget: zero if it is below HeapLimits::smallest_budget().
-  [[nodiscard]] Bytes heap_budget(const Budget& budget) const;
-
-  /// Caps the heap's reserved bytes by the budget, for the whole process (HeapLimits::hold_budget).
-  /// Errors: kDriver, if it is a share of the device's memory.
-  Status hold_budget(const Budget& budget);
+  [[nodiscard]] const DeviceBudget& budget() const { return *budget_; }
 
   /// Offloads what exceeds the held budget, after allocations for which there was no room.
   /// Stream: blocks the host if anything does.
   void return_to_job_budget();
-
-  /// In bytes; zero if there is none.
-  [[nodiscard]] Bytes job_budget() const { return Bytes{job_budget_}; }
 
   /// Memory that this process exports to others, and imports from them.
   Exports& exports() { return *exports_; }
@@ -286,15 +233,11 @@ class DeviceRuntime {
   [[nodiscard]] const driver::Device& device() const { return device_; }
 
  private:
-  static constexpr std::uint64_t kNoShare = ~std::uint64_t{0};
-
   DeviceRuntime(const driver::Device& device, Evictable& evictable)
       : device_(device), evictable_(evictable) {}
 
   /// The block is about to be freed.
   void left(const HeapBlockInfo& block, bool model_state);
-  /// Model state has that many bytes more (fewer: modulo 2^64).
-  void change_model_state(std::uint64_t bytes);
 
   /// Lets the first reclaimer that can free memory do so. Returns the freed bytes.
   Bytes reclaim(Bytes wanted);
@@ -307,24 +250,15 @@ class DeviceRuntime {
   const driver::Device device_;
   Evictable& evictable_;
   std::atomic<std::uint64_t> offloaded_{0};
-  std::atomic<std::uint64_t> total_{0};
-  std::atomic<std::uint64_t> available_{0};
-  std::atomic<std::uint64_t> model_state_{0};  // bytes of its blocks
-  std::atomic<std::uint64_t> need_{0};         // if not zero, the curve leaves them out
-  std::atomic<std::uint64_t> model_state_share_{kNoShare};
-  std::atomic<bool> share_stays_{false};
-  std::atomic<std::uint64_t> added_{0};  // to model_state_, since the share was set
-  std::atomic<std::uint64_t> reclaimed_{0};
-  PassPace pace_;
-  std::atomic<std::uint64_t> job_budget_{0};
   std::atomic<bool> pressed_{false};
   AllocationCurve curve_;
+  ModelStateShare model_state_{curve_};
   StepPeaks step_peaks_;
   StepRecording step_recording_{device_, curve_};
   mutable Mutex limits_mutex_;
-  BudgetStep budget_step_ SPILLWAY_GUARDED_BY(limits_mutex_);
   std::array<Bytes, 3> limits_ SPILLWAY_GUARDED_BY(limits_mutex_){};
   std::unique_ptr<Heap> heap_;
+  std::unique_ptr<DeviceBudget> budget_;
   std::unique_ptr<HostArena> arena_;
   std::unique_ptr<CopyEngine> copies_;
   std::unique_ptr<Residency> residency_;

@@ -113,7 +113,7 @@ Bytes DeviceRuntime::reclaim(Bytes wanted) {
     const Reclaimer reclaimer = reclaimers.at(static_cast<std::size_t>(of));
     return reclaimer == nullptr ? Bytes{} : reclaimer(*this, wanted);
   };
-  if (saturating_sub(Bytes{model_state_}, Bytes{added_}).count() > model_state_share_) {
+  if (model_state_.exceeds_share()) {
     const Bytes freed = from(Reclaims::kModelState);
     if (!freed.zero()) return freed;
   }
@@ -124,7 +124,7 @@ Bytes DeviceRuntime::reclaim(Bytes wanted) {
   const Bytes beyond = saturating_sub(wanted, room);
   freed = from(Reclaims::kModelState);
   const Bytes most{heap_->limits().budget().count() / kCorrection};
-  if (share_stays_) count_reclaimed(std::min({freed, beyond, most}));
+  if (model_state_.share_stays()) model_state_.count_reclaimed(std::min({freed, beyond, most}));
   return freed.zero() ? from(Reclaims::kRecomputed) : freed;
 }
 
@@ -181,7 +181,7 @@ Result<std::vector<TagId>> DeviceRuntime::evict_for(Bytes size) {
 }
 
 void DeviceRuntime::return_to_job_budget() {
-  const Bytes budget = job_budget();
+  const Bytes budget = budget_->held();
   const Bytes reserved = heap_->view().reserved();
   if (budget.zero() || reserved <= budget) return;
   static_cast<void>(heap_->trim_sync());

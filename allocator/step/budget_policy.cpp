@@ -13,7 +13,7 @@ StepMemory read_memory(DeviceRuntime& device, Bytes budget, Bytes reserved) {
   if (const auto peak = placement.peak_reserved_following_plan()) {
     memory.host_stalled = peak->zero() || placement.maps_plan();
     // Storages offloaded for lack of room would otherwise have been reserved.
-    const Bytes reclaimed = device.take_reclaimed();
+    const Bytes reclaimed = device.model_state().take_reclaimed();
     memory.reserved_following_plan = reclaimed.zero() ? *peak : budget + reclaimed;
   }
   memory.missing = placement.missing_for_plan();
@@ -26,8 +26,8 @@ BudgetPolicy::OnDevice& BudgetPolicy::on_device(DeviceRuntime& device) {
   const DeviceId id = device.device().id;
   const auto found = devices_.find(id);
   if (found != devices_.end()) return found->second;
-  OnDevice made{&device, BudgetChooser(device.budget_bytes(budget_), budget_.slowdown)};
-  if (!device.job_budget().zero() && budget_.slowdown == 0) made.chooser.keep_unplanned();
+  OnDevice made{&device, BudgetChooser(device.budget().bytes_of(budget_), budget_.slowdown)};
+  if (!device.budget().held().zero() && budget_.slowdown == 0) made.chooser.keep_unplanned();
   return devices_.emplace(id, std::move(made)).first->second;
 }
 
@@ -59,8 +59,8 @@ std::uint64_t BudgetPolicy::mismatches() const {
 void BudgetPolicy::foresee(OnDevice& on) {
   Heap& heap = on.device->heap();
   if (heap.placement().peak_reserved_following_plan()) on.chooser.set_free_at_once();
-  on.chooser.set_model_state(on.device->model_state_need());
-  on.device->set_model_state_share(std::nullopt);
+  on.chooser.set_model_state(on.device->model_state().need());
+  on.device->model_state().set_share(std::nullopt);
   const auto stranded = heap.placement().stranded_at_target();
   const Bytes allocated = on.device->curve().allocated_at_begin();
   on.chooser.set_prediction(
@@ -88,7 +88,7 @@ PolicyDecision BudgetPolicy::on_saved(const OfferedStorage& storage, TagStepStat
   const Action action = chooser.choose(
       storage.size, storage.device.curve().allocated_at_begin(), storage.recomputable);
   if (const auto beside = chooser.beside())
-    storage.device.set_model_state_share(*beside, *beside >= chooser.model_state());
+    storage.device.model_state().set_share(*beside, *beside >= chooser.model_state());
   decision.action.offload = action == Action::kOffload;
   decision.action.recompute = action == Action::kRecompute;
   // It is offloaded after all if the budget turns out to have no room for it.
@@ -162,7 +162,7 @@ std::optional<BudgetMiss> BudgetPolicy::end(OnDevice& on, bool optimized) {
 }
 
 BudgetMiss BudgetPolicy::miss(const OnDevice& on, const BudgetShortage& shortage) {
-  const DeviceRuntime::BudgetStep step = on.device->budget_step();
+  const DeviceBudget::Step step = on.device->budget().step();
   BudgetMiss miss{
       on.device->device().id, on.chooser.budget(), shortage, step.number, step.first_saved_shape};
   miss.first = on.chooser.optimized_steps() == 0;

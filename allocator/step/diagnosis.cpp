@@ -82,8 +82,8 @@ void StepSession::model_state(DeviceId device, Bytes bytes) {
   if (made == nullptr) return;
   for (const TagId tag : budgeted_) {
     const Budget& budget = *tags_.at(tag).budget;
-    if (budget.rest || (budget.bytes.zero() && !made->has_device_memory())) continue;
-    const Bytes most = made->budget_bytes(budget);
+    if (budget.rest || (budget.bytes.zero() && !made->budget().has_memory())) continue;
+    const Bytes most = made->budget().bytes_of(budget);
     if (bytes > most) cannot_help_ = {HelplessReason::kModelState, device, bytes - most};
   }
 }

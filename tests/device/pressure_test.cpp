@@ -19,7 +19,7 @@ class PressureTest : public RuntimeTest {
     DeviceRuntime::set_reclaimer(kOf, [](DeviceRuntime& device, Bytes) {
       if (reclaimable().empty()) return Bytes{};
       device.free(reclaimable().back());
-      device.count_reclaimed(2_MiB);
+      device.model_state().count_reclaimed(2_MiB);
       reclaimable().pop_back();
       return 2_MiB;
     });
@@ -58,14 +58,14 @@ TEST_F(PressureTest, NothingIsReclaimedWhereThereIsRoom) {
   keep(allocate(2_MiB));
 
   EXPECT_EQ(reclaimable().size(), 3U);
-  EXPECT_EQ(device_->take_reclaimed(), 0_B);
+  EXPECT_EQ(device_->model_state().take_reclaimed(), 0_B);
 }
 
 TEST_F(PressureTest, AsMuchIsReclaimedAsTheRequestNeeds) {
   keep(allocate(4_MiB));
 
   EXPECT_EQ(reclaimable().size(), 2U);
-  EXPECT_EQ(device_->take_reclaimed(), 2_MiB);
+  EXPECT_EQ(device_->model_state().take_reclaimed(), 2_MiB);
   EXPECT_EQ(device_->heap().stats().over_budget, 0U);
   EXPECT_EQ(reserved(), 8_MiB);
 }
@@ -108,7 +108,7 @@ TEST_F(PressureTest, ModelStateBeyondItsShareIsReclaimedBeforeSavedTensors) {
   static std::vector<driver::DevicePtr> state;
   state = {reclaimable().back()};  // 2 of the 6 MiB
   reclaimable().pop_back();
-  device_->add_model_state(state.front());
+  device_->model_state().add(device_->heap().find(state.front()));
   DeviceRuntime::set_reclaimer(kState, [](DeviceRuntime& device, Bytes) {
     if (state.empty()) return Bytes{};
     const ModelStateBlocks blocks;
@@ -117,13 +117,13 @@ TEST_F(PressureTest, ModelStateBeyondItsShareIsReclaimedBeforeSavedTensors) {
     return 2_MiB;
   });
 
-  device_->set_model_state_share(2_MiB);
+  device_->model_state().set_share(2_MiB);
   keep(allocate(4_MiB));
   EXPECT_EQ(state.size(), 1U);
   EXPECT_EQ(reclaimable().size(), 1U);
 
-  device_->set_model_state_share(1_MiB);
-  device_->add_model_state(allocated_.back());  // a gradient of this step
+  device_->model_state().set_share(1_MiB);
+  device_->model_state().add(device_->heap().find(allocated_.back()));  // a gradient of this step
   keep(allocate(2_MiB));
   EXPECT_TRUE(state.empty());
   EXPECT_EQ(reclaimable().size(), 1U);
@@ -140,13 +140,13 @@ TEST_F(PressureTest, WhatLeavesOfModelStatesShareIsCountedAgainstThePlan) {
     return 2_MiB;
   });
 
-  device_->set_model_state_share(8_MiB);
+  device_->model_state().set_share(8_MiB);
   keep(allocate(4_MiB));
-  EXPECT_EQ(device_->take_reclaimed(), 0_B);
-  device_->set_model_state_share(8_MiB, true);
+  EXPECT_EQ(device_->model_state().take_reclaimed(), 0_B);
+  device_->model_state().set_share(8_MiB, true);
   ASSERT_EQ(reclaimable().size(), 2U);
   keep(allocate(2_MiB));
-  EXPECT_EQ(device_->take_reclaimed(), 64_KiB);  // of 8 MiB a 128th
+  EXPECT_EQ(device_->model_state().take_reclaimed(), 64_KiB);  // of 8 MiB a 128th
   DeviceRuntime::set_reclaimer(kState, nullptr);
 }
 
@@ -155,7 +155,7 @@ TEST_F(PressureTest, ModelStateIsInTheCurveOfTheStepThatMadeItOnly) {
   const Bytes before = device_->begin_step();
   device_->curve().begin(1, before);
   const driver::DevicePtr adopted = allocate(1_MiB).value();
-  device_->add_model_state(adopted);
+  device_->model_state().add(device_->heap().find(adopted));
   EXPECT_EQ(device_->curve().peak(), before + 1_MiB);
   driver::DevicePtr born;
   {
@@ -182,8 +182,8 @@ TEST_F(PressureTest, ModelStateIsInTheCurveOfTheStepThatMadeItOnly) {
 TEST_F(PressureTest, AHeldBudgetOutlivesTheStep) {
   Budget budget;
   budget.bytes = 64_MiB;
-  ASSERT_TRUE(device_->hold_budget(budget).ok());
-  EXPECT_EQ(device_->job_budget(), 64_MiB);
+  ASSERT_TRUE(device_->budget().hold(budget).ok());
+  EXPECT_EQ(device_->budget().held(), 64_MiB);
 
   device_->heap().limits().set_budget(8_MiB);
   device_->heap().placement().end_step();
@@ -194,7 +194,7 @@ TEST_F(PressureTest, AHeldBudgetOutlivesTheStep) {
 TEST_F(PressureTest, ABudgetThatWasExceededIsReturnedTo) {
   Budget budget;
   budget.bytes = 32_MiB;
-  ASSERT_TRUE(device_->hold_budget(budget).ok());
+  ASSERT_TRUE(device_->budget().hold(budget).ok());
   keep(allocate(30_MiB));  // 36 MiB with what can be reclaimed
   while (reserved() <= 32_MiB && reclaimable().size() < 8) {
     device_->heap().limits().exceed_budget(2_MiB);

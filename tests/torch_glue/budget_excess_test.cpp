@@ -15,12 +15,12 @@ class BudgetExcessTest : public ModelStateTest {
     Budget budget;
     budget.bytes = device(index).heap().limits().smallest_budget();
     ASSERT_GT(2 * kLargeSize.count(), budget.bytes.count());
-    ASSERT_TRUE(device(index).hold_budget(budget).ok());
+    ASSERT_TRUE(device(index).budget().hold(budget).ok());
   }
 
   void TearDown() override {
     for (const int index : {0, 1})
-      EXPECT_TRUE(device(index).hold_budget({}).ok());
+      EXPECT_TRUE(device(index).budget().hold({}).ok());
     ModelStateTest::TearDown();
   }
 };
@@ -34,7 +34,7 @@ TEST_F(BudgetExcessTest, AGuardedOperatorIsNamedWithItsTensors) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->op, "aten::neg");
   EXPECT_EQ(found->allocated, kLargeSize);
-  EXPECT_GT(found->needed, device(0).job_budget());
+  EXPECT_GT(found->needed, device(0).budget().held());
   ASSERT_EQ(found->arguments.size(), 1U);
   EXPECT_EQ(found->arguments[0].name, "weight");
   EXPECT_EQ(found->arguments[0].of, "parameters");

@@ -94,7 +94,8 @@ std::shared_ptr<ManagedStorage> ManagedStorage::manage(const c10::Storage& stora
   c10::DataPtr before = impl.set_data_ptr(
       {impl.mutable_data(), new Owner(made), &ManagedStorage::end, impl.device()});
   before.release_context();  // the block belongs to `made`
-  place.device.add_model_state(driver::DevicePtr(storage.data()), place.stays);
+  place.device.model_state().add(place.device.heap().find(driver::DevicePtr(storage.data())),
+                                 place.stays);
   return made;
 }
 

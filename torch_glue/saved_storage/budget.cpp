@@ -53,7 +53,7 @@ Bytes allocated_in_pytorch(c10::DeviceIndex device) {
 /// plan needs, if fewer, plus double-buffered bytes and headroom. Zero without a plan, so that
 /// streams wait before the heap grows.
 Bytes target_for(DeviceRuntime& device, const RegionOptions& region) {
-  const Bytes most = device.budget_bytes(*region.budget);
+  const Bytes most = device.budget().bytes_of(*region.budget);
   const Bytes target = most - Bytes{most.count() / kBeyondTarget}.rounded_down(kPage);
   if (region.budget->slowdown > 0) {
     const Bytes reserved =
@@ -112,7 +112,7 @@ void begin_curve(DeviceRuntime& device) {
 }  // namespace
 
 void learn_room(DeviceRuntime& device) {
-  if (device.has_device_memory()) return;
+  if (device.budget().has_memory()) return;
   // The process can use the free memory plus its own reserved memory.
   const auto room = driver::memory_info(device.device());
   TORCH_CHECK(room.ok(), "Spillway: ", room.status().detail());
@@ -122,7 +122,7 @@ void learn_room(DeviceRuntime& device) {
                              ? device.heap().view().reserved()
                              : Bytes{static_cast<std::uint64_t>(
                                    caching::getDeviceStats(index).reserved_bytes.at(all).current)};
-  device.set_device_memory({room.value().free + reserved, room.value().total});
+  device.budget().set_memory({room.value().free + reserved, room.value().total});
 }
 
 void begin_budget_step(DeviceRuntime& device,
@@ -137,9 +137,9 @@ void begin_budget_step(DeviceRuntime& device,
   StepRecording& recording = device.step_recording();
   const std::optional<StepTimes> times = recording.take(kLongestStep);
   runtime.plans().time(device.device().id, times);
-  if (times) device.pace().set_rate(times->link.in);
+  if (times) device.budget().pace().set_rate(times->link.in);
   for (const StepRecording::Duration& step : recording.take_durations()) {
-    device.pace().set_seconds(step.seconds);
+    device.budget().pace().set_seconds(step.seconds);
     runtime.plans().add_step_duration(device.device().id, step.seconds, step.steps_ago);
   }
   if (region.budget->share > 0) learn_room(device);
@@ -147,15 +147,15 @@ void begin_budget_step(DeviceRuntime& device,
     // First, so that memory reserved between steps, as in an evaluation, is released before the
     // target's peak is tracked.
     device.return_to_job_budget();
-    device.heap().limits().set_budget(device.heap_budget(*region.budget));
+    device.heap().limits().set_budget(device.budget().heap_bytes_of(*region.budget));
     device.heap().placement().set_target(target_for(device, region));
-    device.take_reclaimed();
+    device.model_state().take_reclaimed();
     device.take_pressed();
   }
   std::ostringstream shape;
   shape.imbue(std::locale::classic());
   shape << first;
-  device.set_budget_step({runtime.step().number() + 1, shape.str()});
+  device.budget().set_step({runtime.step().number() + 1, shape.str()});
   begin_curve(device);
   recording.begin(stream);
 }

@@ -65,7 +65,7 @@ Bytes reclaim_on(DeviceRuntime& device, Bytes wanted) {
     if (freed >= wanted) break;
     freed += storage->reclaim();
   }
-  device.count_reclaimed(freed);
+  device.model_state().count_reclaimed(freed);
   return freed;
 }
 

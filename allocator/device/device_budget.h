@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "allocator/base/bytes.h"
+#include "allocator/base/mutex.h"
+#include "allocator/base/result.h"
+#include "allocator/device/pass_pace.h"
+#include "allocator/driver/api.h"
+#include "allocator/driver/handles.h"
+#include "allocator/heap/heap.h"
+#include "allocator/plan/budget.h"
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace spillway {
+
+/// Converts budgets to bytes of a device, and holds one for the whole process.
+/// Threads: safe. Ownership: borrows the device's heap.
+class DeviceBudget {
+ public:
+  DeviceBudget(const driver::Device& device, Heap& heap) : device_(device), heap_(heap) {}
+
+  /// Sets the device's total memory and this process's share of it, for budgets that are a share.
+  /// Called once, before the first step with such a budget.
+  void set_memory(driver::MemoryInfo room) {
+    total_ = room.total.count();
+    available_ = room.free.count();
+  }
+
+  [[nodiscard]] bool has_memory() const { return total_ != 0; }
+
+  /// The budget in bytes. Requires: it is in bytes, or has_memory().
+  [[nodiscard]] Bytes bytes_of(const Budget& budget) const {
+    return budget.on(Bytes{total_}, Bytes{available_});
+  }
+
+  /// Likewise, for HeapLimits::set_budget: zero if it is below HeapLimits::smallest_budget().
+  [[nodiscard]] Bytes heap_bytes_of(const Budget& budget) const;
+
+  /// Caps the heap's reserved bytes by the budget, for the whole process (HeapLimits::hold_budget).
+  /// Errors: kDriver, if it is a share of the device's memory.
+  Status hold(const Budget& budget);
+
+  /// In bytes; zero if none is held.
+  [[nodiscard]] Bytes held() const { return Bytes{held_}; }
+
+  /// The running or last step of a region with a budget.
+  struct Step {
+    std::uint64_t number = 0;       // the process's first step is 1
+    std::string first_saved_shape;  // shape of the first tensor that it saved, as "[8, 1024]"
+  };
+
+  void set_step(Step step);
+  [[nodiscard]] Step step() const;
+
+  /// Set when a step of a region with a budget begins, from those before.
+  PassPace& pace() { return pace_; }
+
+ private:
+  const driver::Device device_;
+  Heap& heap_;
+  std::atomic<std::uint64_t> total_{0};
+  std::atomic<std::uint64_t> available_{0};
+  std::atomic<std::uint64_t> held_{0};
+  PassPace pace_;
+  mutable Mutex mutex_;
+  Step step_ SPILLWAY_GUARDED_BY(mutex_);
+};
+
+}  // namespace spillway
