@@ -258,11 +258,11 @@ void define_model_state(py::module_& module) {
   module.def("job_budget", [](int device) {
     const DeviceRuntime* const made = Runtime::instance().devices().if_made(DeviceId{device});
     const bool holds = made != nullptr && !ManagedStorages::instance().keeps_all();
-    return holds ? made->budget().held().count() : 0;
+    return holds ? made->budget().of_job().count() : 0;
   });
   module.def("slice_bytes", [](int device) {
     const DeviceRuntime* const made = Runtime::instance().devices().if_made(DeviceId{device});
-    return slice_bytes(made == nullptr ? Bytes{} : made->budget().held()).count();
+    return slice_bytes(made == nullptr ? Bytes{} : made->budget().of_job()).count();
   });
   module.def("offload_model_state", [] {
     const py::gil_scoped_release without_lock;

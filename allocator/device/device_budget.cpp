@@ -18,7 +18,7 @@ Status DeviceBudget::hold(const Budget& budget) {
   }
   const Bytes bytes = heap_bytes_of(budget);
   heap_.limits().hold_budget(bytes);
-  held_ = bytes.count();
+  of_job_ = bytes.count();
   return {};
 }
 

@@ -43,8 +43,8 @@ class DeviceBudget {
   /// Errors: kDriver, if it is a share of the device's memory.
   Status hold(const Budget& budget);
 
-  /// In bytes; zero if none is held.
-  [[nodiscard]] Bytes held() const { return Bytes{held_}; }
+  /// The one that is held, in bytes; zero if there is none.
+  [[nodiscard]] Bytes of_job() const { return Bytes{of_job_}; }
 
   /// The running or last step of a region with a budget.
   struct Step {
@@ -63,7 +63,7 @@ class DeviceBudget {
   Heap& heap_;
   std::atomic<std::uint64_t> total_{0};
   std::atomic<std::uint64_t> available_{0};
-  std::atomic<std::uint64_t> held_{0};
+  std::atomic<std::uint64_t> of_job_{0};
   PassPace pace_;
   mutable Mutex mutex_;
   Step step_ SPILLWAY_GUARDED_BY(mutex_);

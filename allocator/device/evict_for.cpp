@@ -181,7 +181,7 @@ Result<std::vector<TagId>> DeviceRuntime::evict_for(Bytes size) {
 }
 
 void DeviceRuntime::return_to_job_budget() {
-  const Bytes budget = budget_->held();
+  const Bytes budget = budget_->of_job();
   const Bytes reserved = heap_->view().reserved();
   if (budget.zero() || reserved <= budget) return;
   static_cast<void>(heap_->trim_sync());

@@ -27,7 +27,7 @@ BudgetPolicy::OnDevice& BudgetPolicy::on_device(DeviceRuntime& device) {
   const auto found = devices_.find(id);
   if (found != devices_.end()) return found->second;
   OnDevice made{&device, BudgetChooser(device.budget().bytes_of(budget_), budget_.slowdown)};
-  if (!device.budget().held().zero() && budget_.slowdown == 0) made.chooser.keep_unplanned();
+  if (!device.budget().of_job().zero() && budget_.slowdown == 0) made.chooser.keep_unplanned();
   return devices_.emplace(id, std::move(made)).first->second;
 }
 

@@ -183,7 +183,7 @@ TEST_F(PressureTest, AHeldBudgetOutlivesTheStep) {
   Budget budget;
   budget.bytes = 64_MiB;
   ASSERT_TRUE(device_->budget().hold(budget).ok());
-  EXPECT_EQ(device_->budget().held(), 64_MiB);
+  EXPECT_EQ(device_->budget().of_job(), 64_MiB);
 
   device_->heap().limits().set_budget(8_MiB);
   device_->heap().placement().end_step();

@@ -34,7 +34,7 @@ TEST_F(BudgetExcessTest, AGuardedOperatorIsNamedWithItsTensors) {
   ASSERT_TRUE(found);
   EXPECT_EQ(found->op, "aten::neg");
   EXPECT_EQ(found->allocated, kLargeSize);
-  EXPECT_GT(found->needed, device(0).budget().held());
+  EXPECT_GT(found->needed, device(0).budget().of_job());
   ASSERT_EQ(found->arguments.size(), 1U);
   EXPECT_EQ(found->arguments[0].name, "weight");
   EXPECT_EQ(found->arguments[0].of, "parameters");

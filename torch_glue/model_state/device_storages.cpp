@@ -39,7 +39,7 @@ std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& stora
   const OffloadQueue::Slot slot = queue_.add(id);
   try {
     // Where not all gradients have room beside the parameters, they leave as they are made.
-    const bool stays = besides_states_ < device_.budget().held();
+    const bool stays = besides_states_ < device_.budget().of_job();
     auto made = ManagedStorage::manage(storage, of, id, {device_, addresses_, slot, stays});
     if (storages_.size() <= slot) {
       storages_.resize(slot + 1);
@@ -87,7 +87,7 @@ void DeviceStorages::used(const ManagedStorage& storage, bool writes) {
 
 void DeviceStorages::end_step() {
   const LightLock lock(mutex_);
-  queue_.end_step(left_ < share_of(device_.budget().held(), kFewLeave));
+  queue_.end_step(left_ < share_of(device_.budget().of_job(), kFewLeave));
   need_.end_step();
   left_ = Bytes{};
   besides_states_ = sizes().besides;
@@ -116,7 +116,7 @@ Bytes DeviceStorages::need() {
   ++passes_;
   backlog_.begin_pass(device_.budget().pace().bytes_in());
   const Sizes now = sizes();
-  const Bytes budget = device_.budget().held();
+  const Bytes budget = device_.budget().of_job();
   const Bytes all = std::max(now.besides, besides_states_) + now.states;
   if (budget.zero() || all + share_of(budget, kSpare) <= budget) return {};
   if (last_passes_ > 1) return now.besides;
@@ -208,7 +208,7 @@ void DeviceStorages::prefetch(c10::cuda::CUDAStream consumer) {
 DeviceStorages::Next DeviceStorages::next_offloaded() {
   const LightLock lock(mutex_);
   const AccessOrder& order = queue_.order();
-  if (!order.known() || ahead_bytes_ >= share_of(device_.budget().held(), kRoomAhead)) return {};
+  if (!order.known() || ahead_bytes_ >= share_of(device_.budget().of_job(), kRoomAhead)) return {};
   cursor_ = std::max(cursor_, order.now());
   std::uint64_t end = std::min(order.end(), order.now() + order.length() / kNear + 1);
   if (order.now() < held_until_) end = std::min(end, held_from_);
@@ -243,7 +243,7 @@ Bytes DeviceStorages::growth_until(std::uint64_t use) const {
 
 std::optional<std::uint64_t> DeviceStorages::displaces(const Next& next) {
   const LightLock lock(mutex_);
-  if (ahead_bytes_ + next.storage->size() > share_of(device_.budget().held(), kDisplacedAhead))
+  if (ahead_bytes_ + next.storage->size() > share_of(device_.budget().of_job(), kDisplacedAhead))
     return std::nullopt;
   const std::uint64_t now = queue_.order().now();
   return now + kMuchFarther * (next.use - now);
@@ -252,7 +252,7 @@ std::optional<std::uint64_t> DeviceStorages::displaces(const Next& next) {
 bool DeviceStorages::start_prefetch(const Next& next, c10::cuda::CUDAStream consumer) {
   const Bytes size = next.storage->size();
   const auto comes = [&] {
-    return device_.heap().view().allocated() + next.growth + size <= device_.budget().held() &&
+    return device_.heap().view().allocated() + next.growth + size <= device_.budget().of_job() &&
            next.storage->prefetch(consumer);
   };
   bool started = comes();

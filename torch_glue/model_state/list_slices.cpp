@@ -38,7 +38,7 @@ class SlicedCall {
       if (list.empty() || !list.front().defined() || !list.front().is_cuda()) continue;
       const DeviceRuntime* const device =
           Runtime::instance().devices().if_made(DeviceId{list.front().device().index()});
-      if (device != nullptr) slice_ = slice_bytes(device->budget().held());
+      if (device != nullptr) slice_ = slice_bytes(device->budget().of_job());
       break;
     }
   }

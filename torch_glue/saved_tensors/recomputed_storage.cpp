@@ -89,7 +89,7 @@ const at::Tensor& whole_of(const at::Tensor& tensor) {
 bool has_job_budget(const at::Tensor& tensor) {
   const DeviceRuntime* const device =
       Runtime::instance().devices().if_made(DeviceId{tensor.device().index()});
-  return device != nullptr && !device->budget().held().zero();
+  return device != nullptr && !device->budget().of_job().zero();
 }
 
 }  // namespace
