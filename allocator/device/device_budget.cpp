@@ -10,11 +10,16 @@ Bytes DeviceBudget::heap_bytes_of(const Budget& budget) const {
   return most >= heap_.limits().smallest_budget() ? most : Bytes{};
 }
 
+Status DeviceBudget::learn_memory(Bytes reserved) {
+  SPILLWAY_ASSIGN_OR_RETURN(const driver::MemoryInfo memory, driver::memory_info(device_));
+  total_ = memory.total.count();
+  available_ = (memory.free + reserved).count();
+  return {};
+}
+
 Status DeviceBudget::hold(const Budget& budget) {
   if (budget.share > 0 && !has_memory()) {
-    // The process can use the free memory plus its own reserved memory.
-    SPILLWAY_ASSIGN_OR_RETURN(const driver::MemoryInfo memory, driver::memory_info(device_));
-    set_memory({memory.free + heap_.view().reserved(), memory.total});
+    SPILLWAY_RETURN_IF_ERROR(learn_memory(heap_.view().reserved()));
   }
   const Bytes bytes = heap_bytes_of(budget);
   heap_.limits().hold_budget(bytes);

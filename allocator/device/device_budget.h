@@ -5,7 +5,6 @@
 #include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
 #include "allocator/device/pass_pace.h"
-#include "allocator/driver/api.h"
 #include "allocator/driver/handles.h"
 #include "allocator/heap/heap.h"
 #include "allocator/plan/budget.h"
@@ -22,12 +21,10 @@ class DeviceBudget {
  public:
   DeviceBudget(const driver::Device& device, Heap& heap) : device_(device), heap_(heap) {}
 
-  /// Sets the device's total memory and this process's share of it, for budgets that are a share.
-  /// Called once, before the first step with such a budget.
-  void set_memory(driver::MemoryInfo room) {
-    total_ = room.total.count();
-    available_ = room.free.count();
-  }
+  /// Learns the device's total memory, and what this process can use of it: the free memory and the
+  /// `reserved` bytes of its own. For budgets that are a share, once, before the first step with
+  /// one. Errors: kDriver.
+  Status learn_memory(Bytes reserved);
 
   [[nodiscard]] bool has_memory() const { return total_ != 0; }
 

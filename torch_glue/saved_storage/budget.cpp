@@ -113,16 +113,14 @@ void begin_curve(DeviceRuntime& device) {
 
 void learn_room(DeviceRuntime& device) {
   if (device.budget().has_memory()) return;
-  // The process can use the free memory plus its own reserved memory.
-  const auto room = driver::memory_info(device.device());
-  TORCH_CHECK(room.ok(), "Spillway: ", room.status().detail());
   const auto index = static_cast<c10::DeviceIndex>(device.device().id);
   const auto all = static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE);
   const Bytes reserved = serves_torch()
                              ? device.heap().view().reserved()
                              : Bytes{static_cast<std::uint64_t>(
                                    caching::getDeviceStats(index).reserved_bytes.at(all).current)};
-  device.budget().set_memory({room.value().free + reserved, room.value().total});
+  const Status learned = device.budget().learn_memory(reserved);
+  TORCH_CHECK(learned.ok(), "Spillway: ", learned.detail());
 }
 
 void begin_budget_step(DeviceRuntime& device,
