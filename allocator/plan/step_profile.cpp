@@ -11,13 +11,8 @@ StepProfile::StepProfile(RecordedStep recorded) : memory(std::move(recorded)) {
   candidates.resize(memory.storages);
   for (const RecordedStep::Absence& absence : std::exchange(memory.absences, {})) {
     Candidate& candidate = candidates[absence.storage];
-    candidate.windows.push_back({absence.from,
-                                 absence.to,
-                                 absence.bytes,
-                                 absence.from,
-                                 /*out=*/0,
-                                 /*in=*/0,
-                                 /*ready_after=*/0});
+    candidate.windows.push_back(
+        {absence.from, absence.to, absence.bytes, absence.from, /*out=*/0, /*in=*/0});
   }
   for (std::size_t candidate = 0; candidate < candidates.size(); ++candidate) {
     const auto& windows = candidates[candidate].windows;
