@@ -169,9 +169,32 @@ std::optional<StepTimes> step_times_of(std::vector<Span> spans) {
   return ended ? std::optional(std::move(times)) : std::nullopt;
 }
 
+std::vector<Span> take_step(std::vector<Span>& spans) {
+  const Span* end = nullptr;
+  for (const Span& span : spans)
+    if (span.kind == Span::Kind::kEnded && (end == nullptr || span.begin < end->begin)) end = &span;
+  if (end == nullptr) return {};
+  const Span ended = *end;
+  std::uint64_t begin = 0;
+  for (const Span& span : spans) {
+    const bool begins = span.kind == Span::Kind::kSaved && span.storage == kNoStorage;
+    if (begins && span.begin <= ended.begin) begin = std::max(begin, span.begin);
+  }
+  std::vector<Span> step;
+  std::erase_if(spans, [&](const Span& span) {
+    if (span.begin > ended.begin) return false;
+    if (span.begin >= begin) step.push_back(span);
+    return true;
+  });
+  return step;
+}
+
 void StepRecording::begin(driver::Stream stream) {
-  keep_steps(SpanLog::instance().take(SpanLog::Reader::kPlan, device_.id));
-  whole_ = false;
+  keep_spans(SpanLog::instance().take(SpanLog::Reader::kPlan, device_.id));
+  {
+    const Lock lock(mutex_);
+    if (measured_.empty()) spans_.clear();  // of steps whose measurement was given up
+  }
   turn_on();
   {
     const driver::CurrentDevice current(*device_.api, device_.context);
@@ -195,11 +218,14 @@ void StepRecording::end_step() {
   step_.reset();
 }
 
-void StepRecording::keep_steps(const std::vector<Span>& spans) {
+void StepRecording::keep_spans(std::vector<Span> spans) {
   const Lock lock(mutex_);
-  for (const Span& span : spans) {
-    if (span.kind == Span::Kind::kStep)
+  for (Span& span : spans) {
+    if (span.kind == Span::Kind::kStep) {
       taken_.emplace_back(span.other, seconds(span.end - span.begin));
+    } else {
+      spans_.push_back(std::move(span));
+    }
   }
 }
 
@@ -240,9 +266,14 @@ void StepRecording::end() {
     stream = stream_;
   }
   if (stream) {
-    SpanLog::instance().mark_step(device_, *stream, Span::Kind::kEnded, kNoStorage, curve_.event());
+    std::uint64_t number = 0;
+    {
+      const Lock lock(mutex_);
+      number = steps_;
+      measured_.push_back(number);
+    }
+    SpanLog::instance().mark_step(device_, *stream, Span::Kind::kEnded, number, curve_.event());
   }
-  whole_ = true;
   turn_off();
 }
 
@@ -263,14 +294,31 @@ void StepRecording::turn_off() {
   }
 }
 
-std::optional<StepTimes> StepRecording::take(std::chrono::milliseconds most) {
-  const bool whole = whole_.exchange(false);
+std::vector<StepRecording::Measured> StepRecording::take(
+    std::optional<std::chrono::milliseconds> wait) {
   SpanLog& log = SpanLog::instance();
-  if (whole) log.wait(most);
-  std::vector<Span> spans = log.take(SpanLog::Reader::kPlan, device_.id);
-  keep_steps(spans);
-  if (!whole) return std::nullopt;
-  return step_times_of(std::move(spans));
+  bool waits = false;
+  {
+    const Lock lock(mutex_);
+    waits = wait && !measured_.empty() && measured_.back() == steps_;
+  }
+  if (waits) log.wait(*wait);
+  keep_spans(log.take(SpanLog::Reader::kPlan, device_.id));
+  const Lock lock(mutex_);
+  std::vector<Measured> taken;
+  while (!measured_.empty()) {
+    std::vector<Span> step = take_step(spans_);
+    if (step.empty()) break;
+    const auto end = std::find_if(
+        step.begin(), step.end(), [](const Span& span) { return span.kind == Span::Kind::kEnded; });
+    const std::uint64_t number = end->storage;
+    const std::size_t steps_ago = steps_ - number;
+    while (!measured_.empty() && measured_.front() <= number)
+      measured_.pop_front();
+    if (auto times = step_times_of(std::move(step)))
+      taken.push_back({steps_ago, *std::move(times)});
+  }
+  return taken;
 }
 
 }  // namespace spillway

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
+#include <deque>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,6 +18,10 @@ namespace spillway {
 
 /// The times of one device's recorded step from its spans; none if the spans are incomplete.
 std::optional<StepTimes> step_times_of(std::vector<driver::Span> spans);
+
+/// Takes the spans of the first ended step out of those of consecutive ones, and what precedes it.
+/// Copies belong to the step in which they began. Empty if no step has ended.
+std::vector<driver::Span> take_step(std::vector<driver::Span>& spans);
 
 /// Measures the times of a step for planning, by the device's events (driver::SpanLog). Event
 /// indices are those of the device's curve.
@@ -47,18 +52,24 @@ class StepRecording {
   /// Cancels the measurement.
   void stop();
 
-  /// Returns the times of the ended step, once. Blocks the host until the device has finished the
-  /// step, for at most `most`.
-  std::optional<StepTimes> take(std::chrono::milliseconds most);
+  /// The times of a measured step.
+  struct Measured {
+    std::size_t steps_ago;  // 0: the step that ended last
+    StepTimes times;
+  };
+
+  /// Returns the measured steps that the device has finished, each once, in order. If the host runs
+  /// ahead of the device, they appear steps later. With `wait`, blocks the host until the device
+  /// has finished the last step, if that was measured, for at most that long.
+  std::vector<Measured> take(std::optional<std::chrono::milliseconds> wait);
 
   /// The duration of a step on the device.
   struct Duration {
-    std::size_t steps_ago;  // 0: the step that ended last
+    std::size_t steps_ago;  // as of Measured
     double seconds;
   };
 
-  /// The steps whose end take() has found, each once, in order. If the host runs ahead of the
-  /// device, they appear steps later.
+  /// Likewise for the durations of all steps, as far as take() has found their ends.
   std::vector<Duration> take_durations();
 
  private:
@@ -67,7 +78,7 @@ class StepRecording {
     driver::SpanLog::Begun begun;
   };
 
-  void keep_steps(const std::vector<driver::Span>& spans);
+  void keep_spans(std::vector<driver::Span> spans);
   void end_step();
   void forget_step();
   void mark(driver::Stream stream, driver::Span::Kind kind, std::size_t storage);
@@ -77,12 +88,14 @@ class StepRecording {
   const driver::Device device_;
   const AllocationCurve& curve_;
   std::atomic<bool> on_{false};
-  std::atomic<bool> whole_{false};
   Mutex mutex_;
   std::optional<driver::Stream> stream_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<Step> step_ SPILLWAY_GUARDED_BY(mutex_);  // the running step
   std::uint64_t steps_ SPILLWAY_GUARDED_BY(mutex_) = 0;   // number of ended steps
-  /// Step number, counted as in `steps_`, and seconds.
+  // Numbers, as in `steps_`, of the measured steps that were not taken yet.
+  std::deque<std::uint64_t> measured_ SPILLWAY_GUARDED_BY(mutex_);
+  std::vector<driver::Span> spans_ SPILLWAY_GUARDED_BY(mutex_);  // of these and the running step
+  /// Step number, and seconds.
   std::vector<std::pair<std::uint64_t, double>> taken_ SPILLWAY_GUARDED_BY(mutex_);
 };
 

@@ -29,7 +29,7 @@ struct Span {
     kKernel,     // a kernel that the program launched; see hooks/kernel_names
     kSaved,      // a point where a step saved `storage` at event `other` of its curve,
     kWanted,     // or used it again,
-    kEnded,      // or reached the end of its backward pass
+    kEnded,      // or reached the end of its backward pass; `storage` is the step's number
     kRecompute,  // recomputation of the storage
     // a step with a budget, from its first saved storage to the end of its backward pass
     kStep,

@@ -112,8 +112,8 @@ std::optional<PlannedStep> BudgetChooser::planned_last() const {
   return planned_last_ != nullptr ? planned_last_->planned(terms_.foreseen) : std::nullopt;
 }
 
-void BudgetChooser::note_followed(const Shape* shape) {
-  followed_.push_front({shape, shape != nullptr ? shape->plans() : 0});
+void BudgetChooser::note_followed(Shape* shape) {
+  followed_.push_front({shape, shape != nullptr ? shape->plans() : 0, memory_.host_stalled});
   if (followed_.size() > kMaxUntimed) followed_.pop_back();
 }
 
@@ -134,7 +134,7 @@ void BudgetChooser::drop_oldest() {
       });
   const Shape* const dropped = &*oldest;
   std::erase(candidates_, dropped);
-  for (Shape** const last : {&recorded_last_, &planned_last_, &followed_last_}) {
+  for (Shape** const last : {&recorded_last_, &planned_last_}) {
     if (*last == dropped) *last = nullptr;
   }
   for (Followed& step : followed_) {
@@ -172,14 +172,13 @@ bool BudgetChooser::needs_times() const {
          });
 }
 
-void BudgetChooser::time(const std::optional<StepTimes>& times) {
-  Shape* const recorded = std::exchange(recorded_last_, nullptr);
-  if (!times) return;
+void BudgetChooser::time(const StepTimes& times, std::size_t steps_ago) {
   ++timed_;
-  if (recorded != nullptr) {
-    recorded->time(*times);
-  } else if (followed_last_ != nullptr) {
-    followed_last_->refine(*times, host_stalled_last_);
+  if (steps_ago == 0 && recorded_last_ != nullptr) {
+    std::exchange(recorded_last_, nullptr)->time(times);
+  } else if (steps_ago < followed_.size() && followed_[steps_ago].shape != nullptr) {
+    const Followed& step = followed_[steps_ago];
+    step.shape->refine(times, step.host_stalled);
   }
 }
 
@@ -224,6 +223,7 @@ Shape& BudgetChooser::add_shape(const StepCurve& curve) {
 }
 
 std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bool optimized) {
+  recorded_last_ = nullptr;
   if (sizes_.empty() || curve.allocated.empty()) {
     note_followed(nullptr);
     abandon_step();
@@ -231,27 +231,26 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   }
   const std::optional<Bytes> least = least_planned();
   Shape* shape = ended();
+  Shape* followed = nullptr;  // it followed its plan
   if (shape != nullptr) {
     planned_last_ = shape;
-    followed_last_ = shape->plan() != nullptr ? shape : nullptr;
-    note_followed(followed_last_);
+    if (shape->plan() != nullptr) followed = shape;
+    note_followed(followed);
     if (shape->end(ending(curve))) recorded_last_ = shape;
   } else {
-    followed_last_ = nullptr;
     note_followed(nullptr);
     shape = &add_shape(curve);
   }
   shape->last_used = ++steps_;
-  if (followed_last_ != nullptr) {
+  if (followed != nullptr) {
     over_in_a_row_ = 0;
   } else if (fully_offloaded_ && exceeds(curve.peak())) {
     ++over_in_a_row_;
   }
   if (fully_offloaded_) recompute_trial_.needed(sizes_.front(), needed_with(curve.peak()));
-  host_stalled_last_ = memory_.host_stalled;
   const auto missing = shortage(curve, least, optimized);
   // The first overrun may be corrected by a plan, unless the step followed one.
-  const bool planned = counts_reserved(budget()) && followed_last_ != nullptr;
+  const bool planned = counts_reserved(budget()) && followed != nullptr;
   if (recomputed_) recompute_trial_.recomputed(sizes_.front());
   recompute_trial_.end_step(recomputed_ && exceeds(curve.peak()) &&
                             (planned || over_in_a_row_ > 1));

@@ -88,15 +88,20 @@ class BudgetChooser {
 
   /// Whether to time the running step. The result may still change during the step.
   [[nodiscard]] bool needs_times() const;
-  /// Sets the times of the last step, if they were needed; none if they are unknown.
-  void time(const std::optional<StepTimes>& times);
+
+  /// Whether the last step was recorded, so that the next one's plan needs its times.
+  [[nodiscard]] bool awaits_times() const { return recorded_last_ != nullptr; }
+
+  /// Sets the times of the step that ended `steps_ago` steps before the device's last one, if they
+  /// were needed. A recorded step has none once another one has ended.
+  void time(const StepTimes& times, std::size_t steps_ago = 0);
   /// Duration of a step that ended `steps_ago` steps before the device's last one; hosts run ahead
   /// of their device. Ignored unless that step followed, to its end, a plan that is still current.
   void add_step_duration(double seconds, std::size_t steps_ago = 0);
 
   /// Records that another BudgetChooser chose the last step on the device.
   void ended_elsewhere() {
-    followed_last_ = nullptr;
+    recorded_last_ = nullptr;
     note_followed(nullptr);
   }
 
@@ -106,7 +111,7 @@ class BudgetChooser {
   /// Number of changes to the recorded steps so far.
   [[nodiscard]] std::uint64_t records() const;
 
-  /// Number of timed steps. After each of them the host waited for the device.
+  /// Number of timed steps.
   [[nodiscard]] std::uint64_t timed() const { return timed_; }
 
   /// Adds a step recorded elsewhere; known steps are unchanged.
@@ -186,13 +191,14 @@ class BudgetChooser {
 
   /// A step that has ended on the device and may not have been timed yet.
   struct Followed {
-    const Shape* shape;  // null for a step without a plan
+    Shape* shape;  // null for a step without a plan
     std::uint64_t plan;
+    bool host_stalled;
   };
 
   /// Narrows the candidates to those that the next storage matches. Idempotent.
   void narrow(Bytes size, Bytes allocated, bool recomputable);
-  void note_followed(const Shape* shape);
+  void note_followed(Shape* shape);
   void drop_oldest();
   /// The shape of a step that had none of the known ones.
   Shape& add_shape(const StepCurve& curve);
@@ -217,7 +223,6 @@ class BudgetChooser {
   std::uint64_t next_id_ = 0;
   Shape* recorded_last_ = nullptr;
   Shape* planned_last_ = nullptr;
-  Shape* followed_last_ = nullptr;  // likewise, if the last step followed its plan
   std::deque<Followed> followed_;   // of the device's last steps, the latest first
   std::uint64_t steps_ = 0;         // ended steps
   std::vector<Bytes> sizes_;        // of this step so far
@@ -231,9 +236,8 @@ class BudgetChooser {
   bool begun_ = false;              // the candidates of this step are known
   bool recompute_ = false;          // the next storage is recomputable, in a step that recomputes
   bool known_first_ = false;
-  StepMemory memory_{};             // of this step
-  bool host_stalled_last_ = false;  // in the last step
-  std::size_t over_in_a_row_ = 0;   // recorded steps since a plan was followed
+  StepMemory memory_{};            // of this step
+  std::size_t over_in_a_row_ = 0;  // recorded steps since a plan was followed
   std::uint64_t optimized_steps_ = 0;
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer step
   Bytes optimized_peak_;                  // at the end of that step

@@ -13,9 +13,9 @@ namespace {
 constexpr std::size_t kSeen = 3;
 /// A change below this share, or below the variation between steps, causes no new plan.
 constexpr double kSurprise = 0.001;
-/// A stalled step that takes less than this share of the recorded one's time shows that the host
-/// delayed that one by more than clocks vary.
-constexpr double kMuchFaster = 0.75;
+/// A step that takes less than this share of the accepted times shows that the host delayed the
+/// steps that these are from. Plans hardly change for less.
+constexpr double kFaster = 0.99;
 /// Maximum number of revisions.
 constexpr int kMaxRounds = 6;
 /// After this many consecutive stalled steps the fastest one is accepted for now: some jobs stall
@@ -50,8 +50,8 @@ bool MeasuredTimes::saw(const StepTimes& times, bool stalled) {
     return changed;
   }
   if (rounds_ > 0) return false;
-  const bool much_faster = stalled && times.end < kMuchFaster * believed_.end;
-  return (much_faster || done_ || stalled_ == kMaxStalled) && accept({*fastest_});
+  const bool faster = times.end < kFaster * believed_.end;
+  return (faster || done_ || stalled_ == kMaxStalled) && accept({*fastest_});
 }
 
 bool MeasuredTimes::accept(const std::vector<StepTimes>& seen) {

@@ -19,8 +19,8 @@ namespace spillway {
 /// deviate by more than it does from the nearer of the other two steps. Measuring ends with the
 /// first median that is not accepted, after six accepted ones, or after 64 steps.
 ///
-/// A recorded step may be delayed throughout. Until the first median, a stalled step is therefore
-/// accepted at once if it takes less than three quarters of the accepted times.
+/// A recorded step may be delayed throughout. Until the first median, a step is therefore accepted
+/// at once if it takes less than 99 % of the accepted times, stalled or not: delays only add time.
 ///
 /// Some jobs stall in most steps. If there is no median after eight consecutive stalled steps, or
 /// after 64 steps, the fastest step is accepted if it deviates by more than 0.1 %.

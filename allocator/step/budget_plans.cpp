@@ -62,8 +62,14 @@ std::uint64_t BudgetPlans::timed_steps(TagId tag) const {
   return sum(tag, &BudgetChooser::timed);
 }
 
-void BudgetPlans::time(DeviceId device, const std::optional<StepTimes>& times) {
-  with_each(device, [&](BudgetChooser& chooser) { chooser.time(times); });
+bool BudgetPlans::awaits_times(DeviceId device) {
+  bool awaits = false;
+  with_each(device, [&](BudgetChooser& chooser) { awaits = awaits || chooser.awaits_times(); });
+  return awaits;
+}
+
+void BudgetPlans::time(DeviceId device, const StepTimes& times, std::size_t steps_ago) {
+  with_each(device, [&](BudgetChooser& chooser) { chooser.time(times, steps_ago); });
 }
 
 void BudgetPlans::add_step_duration(DeviceId device, double seconds, std::size_t steps_ago) {

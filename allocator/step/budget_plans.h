@@ -28,8 +28,10 @@ class BudgetPlans {
   /// Number of timed steps, over all devices.
   [[nodiscard]] std::uint64_t timed_steps(TagId tag) const;
 
-  /// Sets the times of the last recorded step on the device; none if they are unknown.
-  void time(DeviceId device, const std::optional<StepTimes>& times);
+  /// Whether the next step's plan needs the times of the device's last step.
+  [[nodiscard]] bool awaits_times(DeviceId device);
+  /// Sets the times of the step that ended `steps_ago` steps before the device's last one.
+  void time(DeviceId device, const StepTimes& times, std::size_t steps_ago);
   /// Sets the duration of a step on the device, in seconds; as BudgetChooser::add_step_duration.
   void add_step_duration(DeviceId device, double seconds, std::size_t steps_ago);
   /// Plans the tag's steps with recorded ones.

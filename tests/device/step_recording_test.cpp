@@ -99,6 +99,47 @@ TEST(StepTimesTest, TheLinkIsWhatCopiesOfSeveralSizesSay) {
   EXPECT_EQ(times->link.in, times->link.out);
 }
 
+/// A step of one storage from `ms` on, which takes that many milliseconds.
+std::vector<Span> step_of(std::uint64_t number, std::uint64_t ms, std::uint64_t takes) {
+  return {mark(Span::Kind::kSaved, ms, 0),
+          mark(Span::Kind::kSaved, ms, 1, 0),
+          copy(Span::Kind::kOut, ms, ms + takes, Bytes{1000 * takes}),
+          mark(Span::Kind::kEnded, ms + takes, 2, number)};
+}
+
+TEST(StepTimesTest, StepsAreTakenOneByOneAsTheyEnd) {
+  std::vector<Span> spans = step_of(1, 0, 4);
+  const auto second = step_of(2, 10, 6);
+  spans.insert(spans.end(), second.begin(), second.end() - 1);
+
+  const auto first = step_times_of(take_step(spans));
+  ASSERT_TRUE(first);
+  EXPECT_DOUBLE_EQ(first->end, 4e-3);
+  EXPECT_DOUBLE_EQ(first->link.out, 1e6);
+  EXPECT_TRUE(take_step(spans).empty()) << "the second one has not ended";
+
+  spans.push_back(second.back());
+  const auto times = step_times_of(take_step(spans));
+  ASSERT_TRUE(times);
+  EXPECT_DOUBLE_EQ(times->end, 6e-3);
+  EXPECT_EQ(events_of(*times), (std::vector<std::size_t>{0, 1}));
+  EXPECT_TRUE(spans.empty());
+}
+
+TEST(StepTimesTest, WhatPrecedesAStepIsNotPartOfIt) {
+  std::vector<Span> spans = step_of(1, 0, 4);
+  spans.pop_back();  // its measurement was given up
+  const auto next = step_of(2, 10, 6);
+  spans.insert(spans.end(), next.begin(), next.end());
+
+  const auto times = step_times_of(take_step(spans));
+
+  ASSERT_TRUE(times);
+  EXPECT_DOUBLE_EQ(times->end, 6e-3);
+  EXPECT_EQ(events_of(*times), (std::vector<std::size_t>{0, 1}));
+  EXPECT_TRUE(spans.empty());
+}
+
 TEST(StepTimesTest, AStepWithoutABeginningOrAnEndHasNone) {
   EXPECT_FALSE(step_times_of({mark(Span::Kind::kEnded, 1, 0)}));
   EXPECT_FALSE(step_times_of({mark(Span::Kind::kSaved, 1, 0)}));

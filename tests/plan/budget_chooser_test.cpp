@@ -94,36 +94,56 @@ TEST(BudgetChooserTest, PlannedStepsAreMeasuredUntilTheirTimesSettle) {
     measure(chooser, 1);
   }
 
-  EXPECT_EQ(measured, 6);  // three were faster than recorded, and three changed nothing
+  EXPECT_EQ(measured, 3);  // the first was faster than recorded, and all three changed nothing
   EXPECT_EQ(predicted(chooser), 7);
 }
 
 TEST(BudgetChooserTest, TimesOfAPlannedStepOfAnotherRegionAreIgnored) {
   BudgetChooser chooser = recorded_chooser();
-  measure(chooser, 1);
-  measure(chooser, 1);
+  measure(chooser, 3);
+  measure(chooser, 3);
 
   chooser.ended_elsewhere();
-  measure(chooser, 1);
+  measure(chooser, 3);
   EXPECT_EQ(predicted(chooser), 14);
 
-  measure(chooser, 1);
-  EXPECT_EQ(predicted(chooser), 7);
+  measure(chooser, 3);
+  EXPECT_EQ(predicted(chooser), 21);
 }
 
 TEST(BudgetChooserTest, TimesOfAStepWithUnsettledMemoryAreIgnored) {
   BudgetChooser chooser = recorded_chooser();
-  measure(chooser, 1);
+  measure(chooser, 3);
 
   chooser.set_memory({0_B, 0_B, 0_B, true});
-  measure(chooser, 1);
-  measure(chooser, 1.8);  // of the unsettled step
-  measure(chooser, 1);
-  measure(chooser, 1);
+  measure(chooser, 3);
+  measure(chooser, 3.8);  // of the unsettled step
+  measure(chooser, 3);
+  measure(chooser, 3);
   EXPECT_EQ(predicted(chooser), 14);
 
-  measure(chooser, 1);
-  EXPECT_EQ(predicted(chooser), 7);
+  measure(chooser, 3);
+  EXPECT_EQ(predicted(chooser), 21);
+}
+
+TEST(BudgetChooserTest, TimesThatArriveLateAreThoseOfTheirStep) {
+  BudgetChooser chooser = recorded_chooser();
+  chooser.set_memory({0_B, 0_B, 0_B, true});
+  step(chooser, {100, 100, 100}, 1000);
+  step(chooser, {100, 100, 100}, 1000);
+  for (int settled = 0; settled < 3; ++settled) {
+    chooser.time(marked_times(3, 3), 1);  // of the unsettled step, then of settled ones
+    EXPECT_EQ(predicted(chooser), 14);
+    step(chooser, {100, 100, 100}, 1000);
+  }
+  step(chooser, {50, 50}, 1000);  // is recorded
+  ASSERT_TRUE(chooser.awaits_times());
+
+  chooser.time(marked_times(3, 3), 1);
+
+  EXPECT_TRUE(chooser.awaits_times());
+  step(chooser, {100, 100, 100}, 1000);
+  EXPECT_EQ(predicted(chooser), 21);
 }
 
 TEST(BudgetChooserTest, TheTimeOfAStepIsTheMedianOfTheLastNineThatFollowedItsPlan) {

@@ -18,11 +18,11 @@ StepTimes taking(double seconds, double recompute = 0) {
 constexpr bool kStalled = true;
 
 TEST(MeasuredTimesTest, TheMedianOfThreeStepsIsUsed) {
-  MeasuredTimes times(taking(9));
+  MeasuredTimes times(taking(2));
 
   EXPECT_FALSE(times.saw(taking(3), !kStalled));
   EXPECT_FALSE(times.saw(taking(5), !kStalled));
-  EXPECT_EQ(times.believed().end, 9);
+  EXPECT_EQ(times.believed().end, 2);
   EXPECT_TRUE(times.saw(taking(4), !kStalled));
 
   EXPECT_EQ(times.believed().end, 4);
@@ -41,18 +41,18 @@ TEST(MeasuredTimesTest, LongerStepsAreUsedToo) {
 }
 
 TEST(MeasuredTimesTest, DifferencesWithinTheNoiseMakeNoNewPlan) {
-  MeasuredTimes times(taking(4.75));
-  times.saw(taking(4), !kStalled);
+  MeasuredTimes times(taking(4.45));
+  times.saw(taking(4.42), !kStalled);
   times.saw(taking(5), !kStalled);
 
   EXPECT_FALSE(times.saw(taking(4.5), !kStalled));
 
-  EXPECT_EQ(times.believed().end, 4.75);
+  EXPECT_EQ(times.believed().end, 4.45);
   EXPECT_FALSE(times.needed());
 }
 
 TEST(MeasuredTimesTest, OneOutlierChangesNothing) {
-  MeasuredTimes times(taking(5));
+  MeasuredTimes times(taking(3));
   times.saw(taking(7), !kStalled);
   times.saw(taking(4), !kStalled);
 
@@ -62,7 +62,7 @@ TEST(MeasuredTimesTest, OneOutlierChangesNothing) {
 }
 
 TEST(MeasuredTimesTest, OnlyConsecutiveStepsWithoutStallsAreUsed) {
-  MeasuredTimes times(taking(9));
+  MeasuredTimes times(taking(3));
   times.saw(taking(4), !kStalled);
   times.saw(taking(4), !kStalled);
   times.saw(taking(100), kStalled);
@@ -74,43 +74,46 @@ TEST(MeasuredTimesTest, OnlyConsecutiveStepsWithoutStallsAreUsed) {
   EXPECT_EQ(times.believed().end, 4);
 }
 
-TEST(MeasuredTimesTest, AMuchFasterStepReplacesADelayedRecordingAtOnce) {
+TEST(MeasuredTimesTest, AFasterStepReplacesADelayedRecordingAtOnce) {
   MeasuredTimes times(taking(9));
-  EXPECT_FALSE(times.saw(taking(8), kStalled));
+  EXPECT_FALSE(times.saw(taking(8.95), kStalled));
   EXPECT_EQ(times.believed().end, 9);
 
-  EXPECT_TRUE(times.saw(taking(5), kStalled));
+  EXPECT_TRUE(times.saw(taking(8), kStalled));
+  EXPECT_EQ(times.believed().end, 8);
+  EXPECT_FALSE(times.saw(taking(8), kStalled));
+  EXPECT_TRUE(times.saw(taking(5), !kStalled));
   EXPECT_EQ(times.believed().end, 5);
-  EXPECT_FALSE(times.saw(taking(5), kStalled));
-  EXPECT_FALSE(times.saw(taking(4), kStalled));
+}
+
+TEST(MeasuredTimesTest, AStepThatWasTooFastIsCorrectedByTheMedian) {
+  MeasuredTimes times(taking(9));
   EXPECT_TRUE(times.saw(taking(3), kStalled));
-  EXPECT_EQ(times.believed().end, 3);
 
   times.saw(taking(4), !kStalled);
   times.saw(taking(4), !kStalled);
   EXPECT_TRUE(times.saw(taking(4), !kStalled));
-  EXPECT_FALSE(times.saw(taking(2), kStalled));
+  EXPECT_EQ(times.believed().end, 4);
+
+  EXPECT_FALSE(times.saw(taking(2), kStalled));  // a fast one is no news any more
   EXPECT_EQ(times.believed().end, 4);
 }
 
 TEST(MeasuredTimesTest, IfEveryStepStallsTheFastestIsUsedForNow) {
   MeasuredTimes times(taking(24));
   for (int step = 0; step < 7; ++step)
-    EXPECT_FALSE(times.saw(taking(step == 3 ? 20 : 30 + step), kStalled)) << step;
+    EXPECT_FALSE(times.saw(taking(step == 3 ? 23.9 : 30 + step), kStalled)) << step;
 
   EXPECT_TRUE(times.saw(taking(40), kStalled));
-  EXPECT_EQ(times.believed().end, 20);
+  EXPECT_EQ(times.believed().end, 23.9);
   for (int step = 0; step < 20; ++step)
-    EXPECT_FALSE(times.saw(taking(15), kStalled)) << step;
+    EXPECT_FALSE(times.saw(taking(23.8), kStalled)) << step;
   EXPECT_TRUE(times.needed());
 
-  times.saw(taking(10), !kStalled);
-  times.saw(taking(10), !kStalled);
-  EXPECT_TRUE(times.saw(taking(10), !kStalled));
-  EXPECT_EQ(times.believed().end, 10);
-  for (int step = 0; step < 20; ++step)  // a quick one is no news any more
-    EXPECT_FALSE(times.saw(taking(5), kStalled)) << step;
-  EXPECT_EQ(times.believed().end, 10);
+  times.saw(taking(30), !kStalled);
+  times.saw(taking(30), !kStalled);
+  EXPECT_TRUE(times.saw(taking(30), !kStalled));
+  EXPECT_EQ(times.believed().end, 30);
 }
 
 TEST(MeasuredTimesTest, AnotherRecomputationTimeMakesANewPlan) {
@@ -141,7 +144,7 @@ TEST(MeasuredTimesTest, StepsThatNeverSettleAreMeasuredAFewTimes) {
 }
 
 TEST(MeasuredTimesTest, IfEveryThirdStepStallsTheFastestIsUsedInTheEnd) {
-  MeasuredTimes times(taking(5));
+  MeasuredTimes times(taking(3.82));
   int steps = 0;
   for (; steps < 1000 && times.needed(); ++steps)
     EXPECT_EQ(times.saw(taking(steps == 5 ? 3.8 : 4), steps % 3 == 2), steps == 63) << steps;

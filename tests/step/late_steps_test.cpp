@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstddef>
+#include <optional>
 #include <vector>
 
 namespace spillway {
@@ -20,7 +22,7 @@ TEST(LateStepsTest, StepsThatEndOnTheDeviceAfterLaterOnesOnTheHostAreAllTimed) {
   std::vector<std::size_t> timed;  // by when they ended
   std::size_t ended = 0;
   const auto take = [&] {
-    recording.take(std::chrono::milliseconds(0));
+    recording.take(std::nullopt);
     for (const StepRecording::Duration& step : recording.take_durations()) {
       EXPECT_GE(step.seconds, 0);
       timed.push_back(ended - 1 - step.steps_ago);
@@ -38,6 +40,34 @@ TEST(LateStepsTest, StepsThatEndOnTheDeviceAfterLaterOnesOnTheHostAreAllTimed) {
   take();
 
   EXPECT_EQ(timed, (std::vector<std::size_t>{0, 1, 2, 3, 4, 5}));
+}
+
+TEST(LateStepsTest, MeasuredStepsThatEndLateOnTheDeviceAreAllMeasured) {
+  const auto device = driver::Device::open(*driver::api().value(), DeviceId{0}).value();
+  const driver::CurrentDevice current(*device.api, device.context);
+  const driver::Stream stream{CUstream{nullptr}};
+  AllocationCurve curve;
+  StepRecording recording(device, curve);
+  std::vector<std::size_t> measured;  // by when they ended
+  std::size_t ended = 0;
+  const auto take = [&](std::optional<std::chrono::milliseconds> wait) {
+    for (const StepRecording::Measured& step : recording.take(wait)) {
+      EXPECT_EQ(step.times.marks.size(), 2U);
+      measured.push_back(ended - 1 - step.steps_ago);
+    }
+  };
+  for (; ended < 6; ++ended) {
+    take(std::nullopt);
+    recording.begin(stream);
+    recording.saved(0, stream);
+    if (ended == 3) recording.follow();  // this one is not measured
+    recording.end();
+  }
+  EXPECT_LT(measured.size(), 4U) << "the device was not late";
+
+  take(std::chrono::seconds(10));
+
+  EXPECT_EQ(measured, (std::vector<std::size_t>{0, 1, 2, 4, 5}));
 }
 
 }  // namespace

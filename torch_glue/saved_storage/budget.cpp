@@ -133,9 +133,13 @@ void begin_budget_step(DeviceRuntime& device,
   runtime.step().end(StepEnd::kNextBegins);
   curve.end();  // of a tag that has another budget now
   StepRecording& recording = device.step_recording();
-  const std::optional<StepTimes> times = recording.take(kLongestStep);
-  runtime.plans().time(device.device().id, times);
-  if (times) device.budget().pace().set_rate(times->link.in);
+  // A recorded step is waited for, because the next one needs a plan.
+  const bool waits = runtime.plans().awaits_times(device.device().id);
+  for (const StepRecording::Measured& step :
+       recording.take(waits ? std::optional(kLongestStep) : std::nullopt)) {
+    runtime.plans().time(device.device().id, step.times, step.steps_ago);
+    device.budget().pace().set_rate(step.times.link.in);
+  }
   for (const StepRecording::Duration& step : recording.take_durations()) {
     device.budget().pace().set_seconds(step.seconds);
     runtime.plans().add_step_duration(device.device().id, step.seconds, step.steps_ago);
