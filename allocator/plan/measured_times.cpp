@@ -12,16 +12,13 @@ namespace {
 /// Number of steps whose median is accepted.
 constexpr std::size_t kSeen = 3;
 /// A change below this share, or below the variation between steps, causes no new plan.
-constexpr double kSurprise = 0.001;
+constexpr double kSurprise = 0.005;
 /// A step that takes less than this share of the accepted times shows that the host delayed the
 /// steps that these are from. Plans hardly change for less.
 constexpr double kFaster = 0.99;
 /// Maximum number of revisions.
 constexpr int kMaxRounds = 6;
-/// After this many consecutive stalled steps the fastest one is accepted for now: some jobs stall
-/// in each step.
-constexpr int kMaxStalled = 8;
-/// And some stall in every third step.
+/// Some jobs stall in every third step.
 constexpr int kMaxSteps = 64;
 
 /// Compute time, plus recomputation of the storages that `like` recomputed.
@@ -37,8 +34,6 @@ double seconds_of(const StepTimes& times, const StepTimes& like) {
 bool MeasuredTimes::saw(const StepTimes& times, bool stalled) {
   if (done_) return false;
   done_ = ++steps_ >= kMaxSteps;
-  if (rounds_ == 0 && (!fastest_ || times.end < fastest_->end)) fastest_ = times;
-  stalled_ = stalled ? stalled_ + 1 : 0;
   if (stalled) {
     seen_.clear();
   } else {
@@ -49,9 +44,7 @@ bool MeasuredTimes::saw(const StepTimes& times, bool stalled) {
     done_ = done_ || !changed || ++rounds_ >= kMaxRounds;
     return changed;
   }
-  if (rounds_ > 0) return false;
-  const bool faster = times.end < kFaster * believed_.end;
-  return (faster || done_ || stalled_ == kMaxStalled) && accept({*fastest_});
+  return rounds_ == 0 && times.end < kFaster * believed_.end && accept({times});
 }
 
 bool MeasuredTimes::accept(const std::vector<StepTimes>& seen) {

@@ -3,7 +3,6 @@
 
 #include "allocator/plan/step_times.h"
 
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -15,15 +14,13 @@ namespace spillway {
 /// such steps may also be too fast.
 ///
 /// Accepted times are therefore the median of three consecutive steps that were not stalled. The
-/// median is accepted if it deviates from the accepted times by more than 0.1 %. It must also
+/// median is accepted if it deviates from the accepted times by more than 0.5 %. It must also
 /// deviate by more than it does from the nearer of the other two steps. Measuring ends with the
 /// first median that is not accepted, after six accepted ones, or after 64 steps.
 ///
-/// A recorded step may be delayed throughout. Until the first median, a step is therefore accepted
-/// at once if it takes less than 99 % of the accepted times, stalled or not: delays only add time.
-///
-/// Some jobs stall in most steps. If there is no median after eight consecutive stalled steps, or
-/// after 64 steps, the fastest step is accepted if it deviates by more than 0.1 %.
+/// A recorded step may be delayed throughout, and some jobs stall in most steps. Until the first
+/// median, a step is therefore accepted at once if it takes less than 99 % of the accepted times,
+/// stalled or not: delays only add time.
 ///
 /// Pure. Threads: confined.
 class MeasuredTimes {
@@ -48,12 +45,10 @@ class MeasuredTimes {
   /// Whether `now`, the median of `seen`, deviates enough from the accepted times.
   [[nodiscard]] bool deviates(const StepTimes& now, const std::vector<StepTimes>& seen) const;
 
-  StepTimes believed_;                // accepted
-  std::vector<StepTimes> seen_;       // consecutive steps that were not stalled
-  std::optional<StepTimes> fastest_;  // of all steps before the first accepted median
-  int stalled_ = 0;                   // consecutive stalled steps
-  int steps_ = 0;                     // measured steps
-  int rounds_ = 0;                    // accepted medians
+  StepTimes believed_;           // accepted
+  std::vector<StepTimes> seen_;  // consecutive steps that were not stalled
+  int steps_ = 0;                // measured steps
+  int rounds_ = 0;               // accepted medians
   bool done_ = false;
 };
 

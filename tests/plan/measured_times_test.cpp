@@ -99,23 +99,6 @@ TEST(MeasuredTimesTest, AStepThatWasTooFastIsCorrectedByTheMedian) {
   EXPECT_EQ(times.believed().end, 4);
 }
 
-TEST(MeasuredTimesTest, IfEveryStepStallsTheFastestIsUsedForNow) {
-  MeasuredTimes times(taking(24));
-  for (int step = 0; step < 7; ++step)
-    EXPECT_FALSE(times.saw(taking(step == 3 ? 23.9 : 30 + step), kStalled)) << step;
-
-  EXPECT_TRUE(times.saw(taking(40), kStalled));
-  EXPECT_EQ(times.believed().end, 23.9);
-  for (int step = 0; step < 20; ++step)
-    EXPECT_FALSE(times.saw(taking(23.8), kStalled)) << step;
-  EXPECT_TRUE(times.needed());
-
-  times.saw(taking(30), !kStalled);
-  times.saw(taking(30), !kStalled);
-  EXPECT_TRUE(times.saw(taking(30), !kStalled));
-  EXPECT_EQ(times.believed().end, 30);
-}
-
 TEST(MeasuredTimesTest, AnotherRecomputationTimeMakesANewPlan) {
   MeasuredTimes times(taking(4, 1));
   times.saw(taking(4, 2), !kStalled);
@@ -143,14 +126,14 @@ TEST(MeasuredTimesTest, StepsThatNeverSettleAreMeasuredAFewTimes) {
   EXPECT_FALSE(times.needed());
 }
 
-TEST(MeasuredTimesTest, IfEveryThirdStepStallsTheFastestIsUsedInTheEnd) {
-  MeasuredTimes times(taking(3.82));
+TEST(MeasuredTimesTest, MeasuringEndsEvenIfEveryThirdStepStalls) {
+  MeasuredTimes times(taking(5));
   int steps = 0;
   for (; steps < 1000 && times.needed(); ++steps)
-    EXPECT_EQ(times.saw(taking(steps == 5 ? 3.8 : 4), steps % 3 == 2), steps == 63) << steps;
+    EXPECT_EQ(times.saw(taking(4), steps % 3 == 2), steps == 0) << steps;
 
-  EXPECT_EQ(steps, 64);
-  EXPECT_EQ(times.believed().end, 3.8);
+  EXPECT_LT(steps, 100);
+  EXPECT_EQ(times.believed().end, 4);
 }
 
 }  // namespace
