@@ -28,7 +28,6 @@ EXCEPTIONS = {
     "allocator/heap/heap_state.h: HeapState": "not split yet",
     "allocator/heap/region.h: Region": "not split yet",
     "allocator/plan/budget_chooser.h: BudgetChooser": "not split yet",
-    "torch_glue/model_state/managed_storages.h: ManagedStorages": "not split yet",
 }
 
 CPP = ("include", "allocator", "hooks", "interpose", "torch_glue", "emulator")
