@@ -3,6 +3,7 @@
 
 #include "allocator/heap/heap_state.h"
 #include "allocator/heap/region_hits.h"
+#include "allocator/heap/step_replay.h"
 
 #include <algorithm>
 
@@ -26,7 +27,7 @@ HeapState::HeapState(const driver::Device& on, const HeapOptions& with)
       spares(on, accounting),
       addresses(on),
       access{driver::access_of(on.id)},
-      replays(with.replay) {}
+      replay(with.replay) {}
 
 Result<std::unique_ptr<Heap>> Heap::create(const driver::Device& device,
                                            const HeapOptions& options) {
@@ -84,8 +85,8 @@ Result<driver::DevicePtr> Heap::allocate(Bytes size,
                                          TagId tag,
                                          PoolId pool) {
   if (size.zero()) return driver::DevicePtr{};
-  if (state_->replays.load(std::memory_order_relaxed)) {
-    ReplayRegion* const replay = state_->replay_region.load(std::memory_order_acquire);
+  if (state_->replay.on.load(std::memory_order_relaxed)) {
+    ReplayRegion* const replay = state_->replay.region.load(std::memory_order_acquire);
     const driver::DevicePtr at =
         replay == nullptr ? driver::DevicePtr{} : replay->take_next(stream, pool, size, tag);
     if (at != driver::DevicePtr{}) return at;
@@ -182,10 +183,10 @@ Result<driver::DevicePtr> HeapState::allocate(
 
 bool Heap::free(driver::DevicePtr at) {
   if (at == driver::DevicePtr{}) return true;
-  if (state_->replays.load(std::memory_order_relaxed)) {
-    ReplayRegion* const replay = state_->replay_region.load(std::memory_order_acquire);
+  if (state_->replay.on.load(std::memory_order_relaxed)) {
+    ReplayRegion* const replay = state_->replay.region.load(std::memory_order_acquire);
     if (replay != nullptr && replay->release_next(at)) return true;
-    if (state_->free_in_step(at)) return true;
+    if (StepReplay(*state_).release(at)) return true;
   }
   return free_anywhere(at);
 }
@@ -247,7 +248,7 @@ Status Heap::check_stream(driver::Stream stream) {
 }
 
 bool Heap::retag(driver::DevicePtr at, TagId tag) {
-  state_->write_accounting();
+  state_->replay.write_accounting();
   return state_->with_block(at, [&](Block& block, const Region& region) {
     region.account().retag(block.tag, tag, block.size);
     block.tag = tag;
@@ -295,6 +296,11 @@ Bytes HeapState::trim() const {
   for (const auto& region : regions.all())
     if (region->key().tier == Tier::kReplay) bytes += trim(*region);
   return bytes;
+}
+
+Bytes HeapState::trim_for_room() {
+  if (replay.on.load(std::memory_order_relaxed)) replay.ran_out(accounting.has_target());
+  return trim();
 }
 
 Bytes HeapState::trim(Region& region) {
@@ -354,7 +360,7 @@ Result<Region*> HeapState::region_for(const RegionKey& key) {
 }
 
 void HeapView::reset_peaks() {
-  state_->write_accounting();
+  state_->replay.write_accounting();
   state_->accounting.reset_peaks();
 }
 
