@@ -160,10 +160,7 @@ Result<driver::DevicePtr> HeapState::allocate(
     }
   }
   Block* block = region->any_fitting(size);
-  if (block == nullptr && region->has_scattered_pieces()) {
-    region->join_free(true);
-    block = region->any_fitting(size);
-  }
+  if (block == nullptr) block = region->any_joined(size);
   Status status;
   if (block == nullptr) {
     if (!may_grow)
@@ -196,7 +193,7 @@ bool Heap::free_anywhere(driver::DevicePtr at) {
   if (region == nullptr) return state_->refuse_free();
   {
     const LightLock lock(region->mutex);
-    Block* const block = region->starting(at);
+    Block* const block = region->allocated().starting(at);
     if (block == nullptr || block->freed) return state_->refuse_free();
     if (block->pinned) {
       block->freed = true;
@@ -333,7 +330,7 @@ Status Heap::enable_peer(DeviceId peer) {
   const Access added{driver::access_of(peer)};
   for (const auto& region : state_->regions.all()) {
     const RegionView region_lock(*region);
-    SPILLWAY_RETURN_IF_ERROR(region->allow(added));
+    SPILLWAY_RETURN_IF_ERROR(region->backing().allow(added));
   }
   state_->access.push_back(added.front());
   return {};
@@ -372,7 +369,7 @@ Result<SharedMemory> Heap::share(driver::DevicePtr at) {
                           "the address is not in memory of Spillway's heap");
   }
   const RegionLock region_lock(*region);
-  Block* const block = region->around(at);
+  Block* const block = region->allocated().around(at);
   if (block == nullptr) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           "the address is not in an allocated block: its block was freed");

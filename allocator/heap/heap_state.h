@@ -90,7 +90,7 @@ struct HeapState {
     Region* const region = regions.around(at);
     if (region == nullptr) return false;
     const RegionLock lock(*region);
-    Block* const block = region->around(at);
+    Block* const block = region->allocated().around(at);
     if (block == nullptr) return false;
     see(*block, *region);
     return true;

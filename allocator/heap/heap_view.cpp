@@ -105,7 +105,7 @@ HeapBlockInfo Heap::find(driver::DevicePtr at) const {
   Region* const region = state_->regions.around(at);
   if (region == nullptr) return {};
   const RegionView lock(*region);
-  const Block* const block = region->around(at);
+  const Block* const block = region->allocated().around(at);
   return block == nullptr ? HeapBlockInfo{} : info_of(*block, region->key());
 }
 

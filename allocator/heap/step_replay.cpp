@@ -63,7 +63,7 @@ bool StepReplay::release(driver::DevicePtr at) {
   }
   if (!replay_.recorder.on()) return false;
   const LightLock lock(region->mutex);
-  const Block* const block = region->starting(at);
+  const Block* const block = region->allocated().starting(at);
   if (block == nullptr) return false;
   const bool offloadable = !block->pinned && !block->evicted && !block->shared;
   replay_.recorder.freed(at, block->ties != nullptr, offloadable);

@@ -173,13 +173,8 @@ void HeapState::trim_to_target(Bytes size) const {
 
 std::optional<Result<Block*>> HeapState::take_unfenced(
     Region& region, Bytes size, Bytes requested, TagId tag, bool may_grow) const {
-  region.keep_fenced_apart();
-  Block* block = region.any_settled(size);
-  if (block == nullptr) {
-    region.join_free(false);
-    block = region.any_settled(size);
-  }
-  if (block != nullptr) return region.take_settled(block, size, requested, tag);
+  if (Block* const block = region.any_settled(size))
+    return region.take_settled(block, size, requested, tag);
   // If no free block is large enough, the heap grows anyway, next to free memory.
   if (!may_grow || region.any_fitting(size) == nullptr) return std::nullopt;
   if (size.rounded_up(addresses.granularity()) > accounting.room_to_target()) return std::nullopt;
