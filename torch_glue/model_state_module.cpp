@@ -103,7 +103,7 @@ void stays_in_process_group(const at::Tensor& tensor) {
 
 void set_managed_name(const at::Tensor& tensor, const std::string& name) {
   const ManagedStorage* const managed = ManagedStorage::of(tensor);
-  if (managed != nullptr) ManagedStorages::instance().set_name(managed->id(), name);
+  if (managed != nullptr) ManagedStorages::instance().names().set(managed->id(), name);
 }
 
 py::dict by_class(const ManagedStorages::ByClass& bytes) {
@@ -145,7 +145,7 @@ void report_fetches(std::uintptr_t function, const std::vector<int>& roles) {
   static std::array<int, static_cast<std::size_t>(ModelClass::kCount)> role_of{};
   std::copy_n(roles.begin(), std::min(roles.size(), role_of.size()), role_of.begin());
   report = reinterpret_cast<Report>(function);
-  ManagedStorages::instance().set_fetch_observer([](const void* at, ModelClass of) {
+  ManagedStorages::instance().fetches().set_observer([](const void* at, ModelClass of) {
     report.load()(at, role_of.at(static_cast<std::size_t>(of)));
   });
 }

@@ -64,7 +64,7 @@ std::uint64_t enter_region(double offload_ratio,
   return id.value();
 }
 
-using Limit = spillway::DeviceRuntime::Limit;
+using Limit = spillway::DeviceLimits::Limit;
 
 spillway::DeviceRuntime& device_at(int index) {
   const auto device = spillway::Runtime::instance().device(spillway::DeviceId{index});
@@ -76,13 +76,13 @@ void set_memory_limit(int device, std::uint64_t limit, bool soft) {
   const spillway::Status set = [&] {
     spillway::DeviceRuntime& on = device_at(device);
     const py::gil_scoped_release released;  // waits for released memory
-    return on.set_limit(soft ? Limit::kSoft : Limit::kAbsolute, spillway::Bytes{limit});
+    return on.limits().set(soft ? Limit::kSoft : Limit::kAbsolute, spillway::Bytes{limit});
   }();
   raise(set);
 }
 
 std::uint64_t memory_limit(int device, bool soft) {
-  return device_at(device).limit(soft ? Limit::kSoft : Limit::kAbsolute).count();
+  return device_at(device).limits().of(soft ? Limit::kSoft : Limit::kAbsolute).count();
 }
 
 /// What error_of() makes a BudgetError of.

@@ -62,8 +62,8 @@ Status set_limit(int32_t device, int kind, uint64_t bytes) {
   }
   SPILLWAY_ASSIGN_OR_RETURN(DeviceRuntime* const runtime,
                             Runtime::instance().device(DeviceId{device}));
-  return runtime->set_limit(
-      kind == SPILLWAY_LIMIT_SOFT ? DeviceRuntime::Limit::kSoft : DeviceRuntime::Limit::kAbsolute,
+  return runtime->limits().set(
+      kind == SPILLWAY_LIMIT_SOFT ? DeviceLimits::Limit::kSoft : DeviceLimits::Limit::kAbsolute,
       bytes == SPILLWAY_NO_LIMIT ? Bytes{} : Bytes{bytes});
 }
 

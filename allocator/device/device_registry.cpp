@@ -87,7 +87,7 @@ Status DeviceRegistry::hold_budget(const Budget& budget) {
 Status DeviceRegistry::set_memory_limit(Bytes limit) {
   const Lock making(making_);
   for (DeviceRuntime* const device : made()) {
-    SPILLWAY_RETURN_IF_ERROR(device->set_limit(DeviceRuntime::Limit::kAbsolute, limit));
+    SPILLWAY_RETURN_IF_ERROR(device->limits().set(DeviceLimits::Limit::kAbsolute, limit));
   }
   const Lock lock(mutex_);
   memory_limit_ = limit;

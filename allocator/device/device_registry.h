@@ -34,7 +34,7 @@ class DeviceRegistry {
   [[nodiscard]] DeviceRuntime* owner(driver::DevicePtr at) const;
 
   /// Caps the reserved bytes of each device's heap, also of devices created later; as
-  /// DeviceRuntime::set_limit.
+  /// DeviceLimits::set.
   /// Errors: kInvalidArgument if an existing device has less memory; the other devices are
   /// unchanged. A later device with less memory cannot be created.
   Status set_memory_limit(Bytes limit);

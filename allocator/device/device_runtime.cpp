@@ -6,7 +6,6 @@
 #include "allocator/lifetime/recorder.h"
 #include "allocator/tag/tag.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -34,7 +33,9 @@ Result<std::unique_ptr<DeviceRuntime>> DeviceRuntime::create(const driver::Devic
   heap_options.replay = options.plan_replay;
   SPILLWAY_ASSIGN_OR_RETURN(made->heap_, Heap::create(device, heap_options));
   made->budget_ = std::make_unique<DeviceBudget>(device, *made->heap_);
-  SPILLWAY_RETURN_IF_ERROR(made->set_limit(Limit::kAbsolute, options.memory_limit));
+  made->limits_ = std::make_unique<DeviceLimits>(device, *made->heap_);
+  SPILLWAY_RETURN_IF_ERROR(
+      made->limits().set(DeviceLimits::Limit::kAbsolute, options.memory_limit));
   PinnedOptions pinned;
   pinned.limit = options.pinned_limit;
   pinned.node_limit = options.node_pinned_limit;
@@ -61,6 +62,7 @@ DeviceRuntime::~DeviceRuntime() {
   pauses_.reset();
   residency_.reset();
   arena_.reset();
+  limits_.reset();
   budget_.reset();
   heap_.reset();
 }
@@ -118,35 +120,6 @@ Bytes DeviceRuntime::begin_step() {
   model_state_.begin_step(source == nullptr ? Bytes{} : source(*this));
   const Bytes allocated = heap_->view().allocated();
   return model_state_.need().zero() ? allocated : saturating_sub(allocated, model_state_.bytes());
-}
-
-Status DeviceRuntime::set_limit(Limit which, Bytes limit) {
-  SPILLWAY_ASSIGN_OR_RETURN(const driver::MemoryInfo memory, driver::memory_info(device_));
-  if (limit > memory.total) {
-    return SPILLWAY_ERROR(Code::kInvalidArgument,
-                          "memory limit " + readable(limit) + " is more than device " +
-                              std::to_string(static_cast<int>(device_.id)) +
-                              " has: expected a size above 0 and at most " +
-                              readable(memory.total) + " (" + std::to_string(memory.total.count()) +
-                              " bytes)");
-  }
-  const Lock lock(limits_mutex_);
-  limits_.at(static_cast<std::size_t>(which)) = limit;
-  const Bytes fraction = limits_.at(static_cast<std::size_t>(Limit::kFraction));
-  const Bytes absolute = limits_.at(static_cast<std::size_t>(Limit::kAbsolute));
-  const Bytes soft = limits_.at(static_cast<std::size_t>(Limit::kSoft));
-  const Bytes hard =
-      fraction.zero() || absolute.zero() ? fraction + absolute : std::min(fraction, absolute);
-  heap_->limits().set_limit(hard);
-  heap_->limits().set_soft_limit(soft);
-  const Bytes reserved = heap_->view().reserved();
-  if ((!hard.zero() && reserved > hard) || (!soft.zero() && reserved > soft)) heap_->trim_sync();
-  return {};
-}
-
-Bytes DeviceRuntime::limit(Limit which) const {
-  const Lock lock(limits_mutex_);
-  return limits_.at(static_cast<std::size_t>(which));
 }
 
 Status DeviceRuntime::start_recording(const std::string& path, std::size_t most) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "allocator/base/mutex.h"
 #include "allocator/base/result.h"
 #include "allocator/device/device_budget.h"
+#include "allocator/device/device_limits.h"
 #include "allocator/device/evictable.h"
 #include "allocator/device/model_state_share.h"
 #include "allocator/device/step_peaks.h"
@@ -18,7 +18,6 @@
 #include "allocator/transfer/copy_engine.h"
 #include "allocator/transfer/host_arena.h"
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -163,18 +162,8 @@ class DeviceRuntime {
   /// program has tagged it (spillway.tag).
   void set_role(driver::DevicePtr at, TagId role);
 
-  /// Limits of the heap's reserved bytes. The smaller one of kFraction and kAbsolute applies.
-  ///   kFraction: PyTorch's per-process memory fraction. kAbsolute: set by the caller. kSoft: past
-  ///   it the heap first releases cached memory, then grows anyway.
-  enum class Limit { kFraction, kAbsolute, kSoft };
-  /// Sets a limit; zero removes it. If more is reserved, cached memory is released now. Allocated
-  /// blocks stay; the heap is out of memory at its next growth.
-  /// Stream: blocks the host if memory is released.
-  /// Errors: kInvalidArgument if the limit exceeds the device's memory; kDriver. Nothing has
-  /// changed then.
-  Status set_limit(Limit which, Bytes limit);
-  /// Zero if there is none.
-  [[nodiscard]] Bytes limit(Limit which) const;
+  /// Limits of the heap's reserved bytes.
+  DeviceLimits& limits() { return *limits_; }
 
   /// Starts recording this device's storages (LifetimeRecorder::start), into a trace at `path`
   /// unless `path` is empty.
@@ -255,10 +244,9 @@ class DeviceRuntime {
   ModelStateShare model_state_{curve_};
   StepPeaks step_peaks_;
   StepRecording step_recording_{device_, curve_};
-  mutable Mutex limits_mutex_;
-  std::array<Bytes, 3> limits_ SPILLWAY_GUARDED_BY(limits_mutex_){};
   std::unique_ptr<Heap> heap_;
   std::unique_ptr<DeviceBudget> budget_;
+  std::unique_ptr<DeviceLimits> limits_;
   std::unique_ptr<HostArena> arena_;
   std::unique_ptr<CopyEngine> copies_;
   std::unique_ptr<Residency> residency_;

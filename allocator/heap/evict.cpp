@@ -15,7 +15,7 @@ Result<HeapState::ByRegion> HeapState::allocated_blocks(
     Block* block = nullptr;
     if (region != nullptr) {
       const RegionLock lock(*region);
-      block = region->starting(at);
+      block = region->allocated().starting(at);
     }
     if (block == nullptr) {
       return SPILLWAY_ERROR(

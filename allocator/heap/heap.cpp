@@ -3,6 +3,7 @@
 
 #include "allocator/heap/heap_state.h"
 #include "allocator/heap/region_hits.h"
+#include "allocator/heap/step_replay.h"
 
 #include <algorithm>
 
@@ -26,7 +27,7 @@ HeapState::HeapState(const driver::Device& on, const HeapOptions& with)
       spares(on, accounting),
       addresses(on),
       access{driver::access_of(on.id)},
-      replays(with.replay) {}
+      replay(with.replay) {}
 
 Result<std::unique_ptr<Heap>> Heap::create(const driver::Device& device,
                                            const HeapOptions& options) {
@@ -84,8 +85,8 @@ Result<driver::DevicePtr> Heap::allocate(Bytes size,
                                          TagId tag,
                                          PoolId pool) {
   if (size.zero()) return driver::DevicePtr{};
-  if (state_->replays.load(std::memory_order_relaxed)) {
-    ReplayRegion* const replay = state_->replay_region.load(std::memory_order_acquire);
+  if (state_->replay.on.load(std::memory_order_relaxed)) {
+    ReplayRegion* const replay = state_->replay.region.load(std::memory_order_acquire);
     const driver::DevicePtr at =
         replay == nullptr ? driver::DevicePtr{} : replay->take_next(stream, pool, size, tag);
     if (at != driver::DevicePtr{}) return at;
@@ -159,10 +160,7 @@ Result<driver::DevicePtr> HeapState::allocate(
     }
   }
   Block* block = region->any_fitting(size);
-  if (block == nullptr && region->has_scattered_pieces()) {
-    region->join_free(true);
-    block = region->any_fitting(size);
-  }
+  if (block == nullptr) block = region->any_joined(size);
   Status status;
   if (block == nullptr) {
     if (!may_grow)
@@ -182,10 +180,10 @@ Result<driver::DevicePtr> HeapState::allocate(
 
 bool Heap::free(driver::DevicePtr at) {
   if (at == driver::DevicePtr{}) return true;
-  if (state_->replays.load(std::memory_order_relaxed)) {
-    ReplayRegion* const replay = state_->replay_region.load(std::memory_order_acquire);
+  if (state_->replay.on.load(std::memory_order_relaxed)) {
+    ReplayRegion* const replay = state_->replay.region.load(std::memory_order_acquire);
     if (replay != nullptr && replay->release_next(at)) return true;
-    if (state_->free_in_step(at)) return true;
+    if (StepReplay(*state_).release(at)) return true;
   }
   return free_anywhere(at);
 }
@@ -195,7 +193,7 @@ bool Heap::free_anywhere(driver::DevicePtr at) {
   if (region == nullptr) return state_->refuse_free();
   {
     const LightLock lock(region->mutex);
-    Block* const block = region->starting(at);
+    Block* const block = region->allocated().starting(at);
     if (block == nullptr || block->freed) return state_->refuse_free();
     if (block->pinned) {
       block->freed = true;
@@ -247,7 +245,7 @@ Status Heap::check_stream(driver::Stream stream) {
 }
 
 bool Heap::retag(driver::DevicePtr at, TagId tag) {
-  state_->write_accounting();
+  state_->replay.write_accounting();
   return state_->with_block(at, [&](Block& block, const Region& region) {
     region.account().retag(block.tag, tag, block.size);
     block.tag = tag;
@@ -297,6 +295,11 @@ Bytes HeapState::trim() const {
   return bytes;
 }
 
+Bytes HeapState::trim_for_room() {
+  if (replay.on.load(std::memory_order_relaxed)) replay.ran_out(accounting.has_target());
+  return trim();
+}
+
 Bytes HeapState::trim(Region& region) {
   const RegionLock lock(region);
   return region.trim();
@@ -327,7 +330,7 @@ Status Heap::enable_peer(DeviceId peer) {
   const Access added{driver::access_of(peer)};
   for (const auto& region : state_->regions.all()) {
     const RegionView region_lock(*region);
-    SPILLWAY_RETURN_IF_ERROR(region->allow(added));
+    SPILLWAY_RETURN_IF_ERROR(region->backing().allow(added));
   }
   state_->access.push_back(added.front());
   return {};
@@ -354,7 +357,7 @@ Result<Region*> HeapState::region_for(const RegionKey& key) {
 }
 
 void HeapView::reset_peaks() {
-  state_->write_accounting();
+  state_->replay.write_accounting();
   state_->accounting.reset_peaks();
 }
 
@@ -366,7 +369,7 @@ Result<SharedMemory> Heap::share(driver::DevicePtr at) {
                           "the address is not in memory of Spillway's heap");
   }
   const RegionLock region_lock(*region);
-  Block* const block = region->around(at);
+  Block* const block = region->allocated().around(at);
   if (block == nullptr) {
     return SPILLWAY_ERROR(Code::kInvalidArgument,
                           "the address is not in an allocated block: its block was freed");

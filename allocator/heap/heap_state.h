@@ -7,10 +7,8 @@
 #include "allocator/heap/address_space.h"
 #include "allocator/heap/heap.h"
 #include "allocator/heap/regions.h"
-#include "allocator/heap/replay_region.h"
-#include "allocator/heap/step_recorder.h"
+#include "allocator/heap/replay_state.h"
 
-#include <algorithm>
 #include <atomic>
 #include <map>
 #include <memory>
@@ -22,62 +20,6 @@ namespace spillway {
 
 /// Describes a block for snapshots.
 HeapBlockInfo info_of(const Block& block, const RegionKey& key);
-
-/// State of recording and replaying steps. Guarded by the heap's lock, except for the recorder.
-class Replay {
- public:
-  /// A replay plan is dropped after this many diverging steps in a row.
-  static constexpr int kMaxDiffering = 3;
-
-  [[nodiscard]] bool stopped() const { return stopped_; }
-
-  /// Disables replay plans for good.
-  void stop() {
-    stopped_ = true;
-    recorder.set_enabled(false);
-  }
-
-  /// All memory is needed, including that of a replay plan. `may_plan`: there is a target, under
-  /// which a replay plan needs no more than any step. A limited number of attempts then remains.
-  void ran_out(bool may_plan) {
-    if (!may_plan || ++times_out_ > kMaxTimesOut) stop();
-  }
-
-  /// The room of the next steps lacks that many bytes for the plan of the last two: records again,
-  /// after twice as many steps as the last time.
-  void lacks(Bytes bytes) {
-    missing = bytes;
-    waits_ = next_waits_;
-    next_waits_ = std::min(2 * next_waits_ + 1, kMostWaits);
-    recorder.set_enabled(true);
-  }
-
-  void has_room() { next_waits_ = 0; }
-
-  /// Whether the step that has ended is not to be recorded.
-  bool waits() {
-    if (waits_ == 0) return false;
-    --waits_;
-    recorder.set_enabled(true);
-    return true;
-  }
-
-  StepRecorder recorder;
-  int differing = 0;
-  // Of the current replay plan:
-  Bytes target;   // that it was made for; zero without one
-  Bytes room;     // that was available to it
-  Bytes missing;  // PlacementAdvisor::missing_for_plan
-
- private:
-  static constexpr int kMaxTimesOut = 16;
-  static constexpr int kMostWaits = 63;
-
-  int times_out_ = 0;
-  int waits_ = 0;  // steps
-  int next_waits_ = 0;
-  bool stopped_ = false;
-};
 
 /// The state of a Heap. `mutex` guards rare operations such as growth. Allocations from the cache
 /// and frees take only their heap region's lock. Lock order: mutex, one heap region's lock, the
@@ -134,25 +76,6 @@ struct HeapState {
   /// trim() on memory shortage, which replay plans cannot solve.
   Bytes trim_for_room() SPILLWAY_REQUIRES(mutex);
 
-  /// Brings the accounting up to date. Called before anything but a replayed block reads or changes
-  /// it.
-  void write_accounting() const {
-    ReplayRegion* const region = replay_region.load(std::memory_order_acquire);
-    if (region == nullptr) return;
-    const LightLock lock(region->mutex);
-    region->write_accounting();
-  }
-
-  /// ReplayRegion::take; maps missing memory first.
-  driver::DevicePtr take_replayed(ReplayRegion& region, Bytes size, TagId tag);
-  /// Handles a free that is not the replay plan's next event. True if the free is complete.
-  bool free_in_step(driver::DevicePtr at);
-  void end_step();
-  bool follow_plan() SPILLWAY_REQUIRES(mutex);
-  void rest() SPILLWAY_REQUIRES(mutex);
-  std::optional<Bytes> room_for(const StepSequence& sequence);
-  /// `room`: bytes that it was made for; none without a target.
-  void adopt(const ReplayPlan& plan, std::optional<Bytes> room) SPILLWAY_REQUIRES(mutex);
   Result<Region*> region_for(const RegionKey& key) SPILLWAY_REQUIRES(mutex);
   /// Allocated blocks by heap region. Errors: kInvalidArgument if an address is not the start of
   /// one.
@@ -167,7 +90,7 @@ struct HeapState {
     Region* const region = regions.around(at);
     if (region == nullptr) return false;
     const RegionLock lock(*region);
-    Block* const block = region->around(at);
+    Block* const block = region->allocated().around(at);
     if (block == nullptr) return false;
     see(*block, *region);
     return true;
@@ -193,16 +116,13 @@ struct HeapState {
   AddressSpace addresses;  // set up by open(), then guarded by `mutex`
   Access access SPILLWAY_GUARDED_BY(mutex);
   Regions regions;                              // extended under `mutex`
-  std::atomic<bool> replays;                    // steps may be recorded and replayed
   std::atomic<bool> target_was_set{false};      // during the running step
   Bytes job_budget SPILLWAY_GUARDED_BY(mutex);  // HeapLimits::hold_budget
   std::atomic<bool> optimizer_phase_adds_persistent{
-      true};                                      // optimizer phases add persistent blocks
-  std::atomic<std::uint64_t> stranded{0};         // bytes (stranded_at_target)
-  std::atomic<std::uint64_t> double_buffered{0};  // bytes (Heap::double_buffered)
-  std::atomic<Tier> large_tier{Tier::kLarge};     // tier of new large blocks
-  Replay replay;
-  std::atomic<ReplayRegion*> replay_region{nullptr};  // of the latest replay plan
+      true};                                   // optimizer phases add persistent blocks
+  std::atomic<std::uint64_t> stranded{0};      // bytes (stranded_at_target)
+  std::atomic<Tier> large_tier{Tier::kLarge};  // tier of new large blocks
+  ReplayState replay;
 };
 
 }  // namespace spillway

@@ -47,7 +47,7 @@ HeapBlockInfo info_of(const Block& block, const RegionKey& key) {
 
 Bytes HeapView::allocated() const {
   HeapStats stats;
-  state_->write_accounting();
+  state_->replay.write_accounting();
   state_->accounting.read(stats);
   return stats.allocated;
 }
@@ -70,7 +70,7 @@ HeapStats HeapState::stats() {
   ++walks;
   const Lock lock(mutex);
   HeapStats stats;
-  write_accounting();
+  replay.write_accounting();
   accounting.read(stats);
   for (const auto& region : regions.all()) {
     const RegionView region_lock(*region);
@@ -89,7 +89,7 @@ HeapStats Heap::stats() const {
 std::vector<HeapTagInfo> HeapView::tags() const {
   ++state_->walks;
   const Lock lock(state_->mutex);
-  state_->write_accounting();
+  state_->replay.write_accounting();
   std::vector<HeapTagInfo> tags = state_->accounting.tags();
   each_allocated(state_->regions, [&](const Block& block, const Region&) {
     const auto known = std::find_if(
@@ -105,7 +105,7 @@ HeapBlockInfo Heap::find(driver::DevicePtr at) const {
   Region* const region = state_->regions.around(at);
   if (region == nullptr) return {};
   const RegionView lock(*region);
-  const Block* const block = region->around(at);
+  const Block* const block = region->allocated().around(at);
   return block == nullptr ? HeapBlockInfo{} : info_of(*block, region->key());
 }
 
@@ -183,7 +183,7 @@ std::array<HeapStats, 2> HeapView::stats_by_tier() const {
   ++state_->walks;
   std::array<HeapStats, 2> tiers;
   const Lock lock(state_->mutex);
-  state_->write_accounting();
+  state_->replay.write_accounting();
   for (const auto& region : state_->regions.all()) {
     HeapStats& stats = tiers.at(region->key().tier == Tier::kSmall ? 0 : 1);
     const RegionView region_lock(*region);

@@ -17,7 +17,7 @@ std::vector<HeapBlockInfo> Heap::pin_blocks(std::span<const TagId> tags, bool ev
     for (const Block* each = region->first(); each != nullptr; each = each->after) {
       if (each->state != BlockState::kLive || each->evicted != evicted) continue;
       if (each->pinned || !wanted.contains(each->tag)) continue;
-      region->starting(each->at)->pinned = true;
+      region->allocated().starting(each->at)->pinned = true;
       pinned.push_back(info_of(*each, region->key()));
     }
   }
@@ -31,7 +31,7 @@ Result<driver::FenceSet> Heap::last_uses(std::span<const driver::DevicePtr> bloc
     Region* const region = state_->regions.around(at);
     SPILLWAY_CHECK(region != nullptr);
     const RegionView lock(*region);
-    const Block* const block = region->starting(at);
+    const Block* const block = region->allocated().starting(at);
     SPILLWAY_CHECK(block != nullptr);
     streams.insert(&state_->timelines.of(region->stream()));
     if (block->ties == nullptr) continue;
@@ -51,7 +51,7 @@ std::vector<driver::DevicePtr> Heap::unpin_blocks(std::span<const driver::Device
     Region* const region = state_->regions.around(at);
     SPILLWAY_CHECK(region != nullptr);
     const RegionLock lock(*region);
-    Block* const block = region->starting(at);
+    Block* const block = region->allocated().starting(at);
     SPILLWAY_CHECK(block != nullptr && block->pinned);
     block->pinned = false;
     if (block->freed) freed.push_back(at);

@@ -83,6 +83,19 @@ Block* Region::any_fitting(Bytes size) {
 }
 
 Block* Region::any_settled(Bytes size) {
+  scattered_ = true;
+  if (Block* const block = smallest_settled(size)) return block;
+  join_free(false);
+  return smallest_settled(size);
+}
+
+Block* Region::any_joined(Bytes size) {
+  if (!scattered_) return nullptr;
+  join_free(true);
+  return any_fitting(size);
+}
+
+Block* Region::smallest_settled(Bytes size) const {
   Block* best = nullptr;
   for (Block* const block : free_.all()) {
     if (block->ties != nullptr || block->size < size) continue;

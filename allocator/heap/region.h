@@ -94,13 +94,8 @@ class alignas(64) Region {
 
   [[nodiscard]] Bytes largest_free() const SPILLWAY_REQUIRES(mutex) { return free_.largest(); }
 
-  [[nodiscard]] Block* starting(driver::DevicePtr at) const SPILLWAY_REQUIRES(mutex) {
-    return table_.starting(at);
-  }
-
-  [[nodiscard]] Block* around(driver::DevicePtr at) const SPILLWAY_REQUIRES(mutex) {
-    return table_.around(at);
-  }
+  /// The allocated blocks, by address.
+  [[nodiscard]] const BlockTable& allocated() const SPILLWAY_REQUIRES(mutex) { return table_; }
 
   /// A free block of at least `size` bytes; null if the bounded search finds none. Prefers the
   /// exact size, else the smallest of the first few. Among equals it prefers a block whose fences
@@ -109,19 +104,13 @@ class alignas(64) Region {
 
   /// As fitting, but finds a block if there is one.
   Block* any_fitting(Bytes size) SPILLWAY_REQUIRES(mutex);
-  /// The smallest block without fences; null if there is none.
+  /// The smallest block without fences; null if there is none. From now on a free block with fences
+  /// is not merged with its neighbors. They can then be used without a wait.
   Block* any_settled(Bytes size) SPILLWAY_REQUIRES(mutex);
-
-  /// From now on a free block with fences is not merged with its neighbors. They can then be used
-  /// without a wait.
-  void keep_fenced_apart() SPILLWAY_REQUIRES(mutex) { scattered_ = true; }
-
-  /// Whether there may be unmerged neighbors.
-  [[nodiscard]] bool has_scattered_pieces() const SPILLWAY_REQUIRES(mutex) { return scattered_; }
-
-  /// Merges adjacent free blocks whose fences have passed; with `all`, all adjacent free blocks.
+  /// Merges the free blocks that any_settled() has kept apart, then as any_fitting().
+  /// Requires: any_fitting has found none.
   /// Stream: no wait.
-  void join_free(bool all) SPILLWAY_REQUIRES(mutex);
+  Block* any_joined(Bytes size) SPILLWAY_REQUIRES(mutex);
 
   /// Maps the fewest bytes that make a free block of `size` bytes, next to free memory if possible.
   /// Requires: any_fitting has found none.
@@ -186,11 +175,6 @@ class alignas(64) Region {
   /// The first inconsistency of the accounting; empty if there is none. For tests.
   [[nodiscard]] virtual std::string check() const SPILLWAY_REQUIRES(mutex);
 
-  /// Grants the devices in `access` access to the mapped memory. Errors: kDriver.
-  Status allow(const Access& access) const SPILLWAY_REQUIRES(mutex) {
-    return backing_.allow(access);
-  }
-
   bool released SPILLWAY_GUARDED_BY(mutex) = false;  // whether its pool is released
 
  protected:
@@ -205,7 +189,7 @@ class alignas(64) Region {
   /// Blocks the host until the fences of a free block have passed.
   Status settle_sync(Block* block) SPILLWAY_REQUIRES(mutex);
 
-  bool scattered_ SPILLWAY_GUARDED_BY(mutex) = false;  // keep_fenced_apart()
+  bool scattered_ SPILLWAY_GUARDED_BY(mutex) = false;  // any_settled() keeps free blocks apart
   Account& account_;
   BlockTable table_ SPILLWAY_GUARDED_BY(mutex);
   Backing backing_ SPILLWAY_GUARDED_BY(mutex);
@@ -240,10 +224,14 @@ class alignas(64) Region {
   Block* fitting(Bytes size, int most_looked) SPILLWAY_REQUIRES(mutex);
   Block* best_of(Block* list, Bytes size, int most_looked) SPILLWAY_REQUIRES(mutex);
   Block* first_to_pass(Block* list, Block* otherwise) SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] Block* smallest_settled(Bytes size) const SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] std::optional<Growth> cheapest_growth(Bytes size) const SPILLWAY_REQUIRES(mutex);
   bool forget_passed(Block* block) SPILLWAY_REQUIRES(mutex);
 
   // The list of blocks: free blocks and gaps are listed and merged with neighbors of their kind.
+  /// Merges adjacent free blocks whose fences have passed; with `all`, all adjacent free blocks.
+  /// Stream: no wait.
+  void join_free(bool all) SPILLWAY_REQUIRES(mutex);
   Block* cut_front(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] bool are_one(const Block& block, const Block* other) const SPILLWAY_REQUIRES(mutex);
   void forget_all_passed() SPILLWAY_REQUIRES(mutex);

@@ -27,7 +27,7 @@ void PlacementAdvisor::set_target(Bytes target) {
   state_->large_tier = Tier::kLarge;
   if (target.zero()) return;
   state_->target_was_set = true;
-  if (!state_->replays.load(std::memory_order_relaxed)) state_->replays = true;
+  if (!state_->replay.on.load(std::memory_order_relaxed)) state_->replay.on = true;
   state_->trim_beyond_target();
   state_->see_stranded();
   state_->accounting.begin_target_peak();
@@ -77,7 +77,7 @@ std::optional<Bytes> PlacementAdvisor::stranded_at_target() const {
 }
 
 Bytes PlacementAdvisor::double_buffered() const {
-  return Bytes{state_->double_buffered.load(std::memory_order_relaxed)};
+  return Bytes{state_->replay.double_buffered.load(std::memory_order_relaxed)};
 }
 
 void PlacementAdvisor::begin_optimizer_phase() {
@@ -88,7 +88,7 @@ void PlacementAdvisor::begin_optimizer_phase() {
 
 std::optional<Bytes> PlacementAdvisor::peak_reserved_following_plan() const {
   if (!state_->accounting.has_target()) return std::nullopt;
-  ReplayRegion* const region = state_->replay_region.load(std::memory_order_acquire);
+  ReplayRegion* const region = state_->replay.region.load(std::memory_order_acquire);
   if (region == nullptr) return Bytes{};
   {
     const LightLock lock(region->mutex);
@@ -103,7 +103,7 @@ Bytes PlacementAdvisor::missing_for_plan() const {
 }
 
 bool PlacementAdvisor::maps_plan() const {
-  ReplayRegion* const region = state_->replay_region.load(std::memory_order_acquire);
+  ReplayRegion* const region = state_->replay.region.load(std::memory_order_acquire);
   if (region == nullptr) return false;
   const LightLock lock(region->mutex);
   return region->has_plan() && !region->mapped();
@@ -133,7 +133,7 @@ void HeapState::end_optimizer_phase() {
 /// While a replay plan is followed, there is no new information.
 void HeapState::see_stranded() {
   const Lock lock(mutex);
-  if (ReplayRegion* const region = replay_region.load(std::memory_order_relaxed)) {
+  if (ReplayRegion* const region = replay.region.load(std::memory_order_relaxed)) {
     const LightLock region_lock(region->mutex);
     if (region->has_plan() && !replay.recorder.on()) return;
   }
@@ -164,7 +164,7 @@ void HeapState::trim_to_target(Bytes size) const {
     lacks = saturating_sub(lacks, region->trim_some(lacks));
   }
   if (!lacks.zero()) trim_cached();
-  ReplayRegion* const region = replay_region.load(std::memory_order_relaxed);
+  ReplayRegion* const region = replay.region.load(std::memory_order_relaxed);
   if (region == nullptr) return;
   const LightLock lock(region->mutex);
   // Blocks of a dropped replay plan may have outlived it, and been freed since.
@@ -173,13 +173,8 @@ void HeapState::trim_to_target(Bytes size) const {
 
 std::optional<Result<Block*>> HeapState::take_unfenced(
     Region& region, Bytes size, Bytes requested, TagId tag, bool may_grow) const {
-  region.keep_fenced_apart();
-  Block* block = region.any_settled(size);
-  if (block == nullptr) {
-    region.join_free(false);
-    block = region.any_settled(size);
-  }
-  if (block != nullptr) return region.take_settled(block, size, requested, tag);
+  if (Block* const block = region.any_settled(size))
+    return region.take_settled(block, size, requested, tag);
   // If no free block is large enough, the heap grows anyway, next to free memory.
   if (!may_grow || region.any_fitting(size) == nullptr) return std::nullopt;
   if (size.rounded_up(addresses.granularity()) > accounting.room_to_target()) return std::nullopt;

@@ -16,13 +16,6 @@ constexpr std::size_t kMaxUntimed = 16;
 
 }  // namespace
 
-Bytes BudgetChooser::reserved_following_plans() const {
-  Bytes most;
-  for (const Shape& shape : shapes_)
-    most = std::max(most, shape.predicted_reserved());
-  return most;
-}
-
 void BudgetChooser::set_free_at_once() {
   if (std::exchange(terms_.free_at_once, true)) return;
   for (Shape& shape : shapes_)
@@ -64,12 +57,8 @@ std::vector<PlanRequest> BudgetChooser::requests(Bytes size, Bytes allocated, bo
 }
 
 void BudgetChooser::adopt(std::vector<PlanRequest>&& done) {
-  for (PlanRequest& request : done) {
-    const auto shape = std::find_if(shapes_.begin(), shapes_.end(), [&](const Shape& each) {
-      return each.id() == request.shape;
-    });
-    if (shape != shapes_.end()) shape->adopt(std::move(request));
-  }
+  for (PlanRequest& request : done)
+    if (Shape* const shape = shapes_.with_id(request.shape)) shape->adopt(std::move(request));
 }
 
 Action BudgetChooser::choose(Bytes size, Bytes allocated, bool recomputable) {
@@ -126,41 +115,32 @@ void BudgetChooser::add_step_duration(double seconds, std::size_t steps_ago) {
   shape->add_step_duration(seconds);
 }
 
-/// Drops the least recently used shape.
-void BudgetChooser::drop_oldest() {
-  const auto oldest =
-      std::min_element(shapes_.begin(), shapes_.end(), [](const Shape& left, const Shape& right) {
-        return left.last_used < right.last_used;
-      });
-  const Shape* const dropped = &*oldest;
-  std::erase(candidates_, dropped);
+/// For another one. Nothing refers to it any more.
+void BudgetChooser::drop_oldest_shape() {
+  const Shape& dropped = shapes_.oldest();
+  std::erase(candidates_, &dropped);
   for (Shape** const last : {&recorded_last_, &planned_last_}) {
-    if (*last == dropped) *last = nullptr;
+    if (*last == &dropped) *last = nullptr;
   }
   for (Followed& step : followed_) {
-    if (step.shape == dropped) step.shape = nullptr;
+    if (step.shape == &dropped) step.shape = nullptr;
   }
-  dropped_records_ += dropped->records();
-  shapes_.erase(oldest);
+  shapes_.drop(dropped);
 }
 
-std::vector<KnownStep> BudgetChooser::known() const {
-  std::vector<KnownStep> known;
-  for (const Shape& shape : shapes_)
-    if (auto step = shape.known()) known.push_back(*std::move(step));
-  return known;
+BudgetChooser::Counts BudgetChooser::counts() const {
+  Counts counts = counts_;
+  counts.records = shapes_.records();
+  return counts;
 }
 
 Status BudgetChooser::learn(KnownStep step) {
   SPILLWAY_RETURN_IF_ERROR(check_known(step));
-  const bool there = std::any_of(shapes_.begin(), shapes_.end(), [&](const Shape& shape) {
-    return shape.sizes() == step.sizes && shape.recomputable() == step.recomputable;
-  });
-  if (there || shapes_.size() >= kMaxShapes) return {};
-  const Shape& shape = shapes_.emplace_back(next_id_++, std::move(step));
-  if (std::find(shape.recomputable().begin(), shape.recomputable().end(), true) !=
-      shape.recomputable().end())
-    recompute_trial_.recomputed(shape.sizes().front());
+  const Shape* const shape = shapes_.learn(std::move(step));
+  if (shape == nullptr) return {};
+  const std::vector<bool>& recomputable = shape->recomputable();
+  if (std::find(recomputable.begin(), recomputable.end(), true) != recomputable.end())
+    recompute_trial_.recomputed(shape->sizes().front());
   return {};
 }
 
@@ -173,20 +153,13 @@ bool BudgetChooser::needs_times() const {
 }
 
 void BudgetChooser::time(const StepTimes& times, std::size_t steps_ago) {
-  ++timed_;
+  ++counts_.timed;
   if (steps_ago == 0 && recorded_last_ != nullptr) {
     std::exchange(recorded_last_, nullptr)->time(times);
   } else if (steps_ago < followed_.size() && followed_[steps_ago].shape != nullptr) {
     const Followed& step = followed_[steps_ago];
     step.shape->refine(times, step.host_stalled);
   }
-}
-
-std::uint64_t BudgetChooser::records() const {
-  std::uint64_t sum = dropped_records_;
-  for (const Shape& shape : shapes_)
-    sum += shape.records();
-  return sum;
 }
 
 Shape* BudgetChooser::ended() const {
@@ -210,9 +183,9 @@ EndedStep BudgetChooser::ending(const StepCurve& curve) const {
 }
 
 Shape& BudgetChooser::add_shape(const StepCurve& curve) {
-  if (known_first_) ++mismatches_;
-  if (shapes_.size() >= kMaxShapes) drop_oldest();
-  Shape& shape = shapes_.emplace_back(next_id_++, sizes_, recomputable_);
+  if (known_first_) ++counts_.mismatches;
+  if (shapes_.full()) drop_oldest_shape();
+  Shape& shape = shapes_.add(sizes_, recomputable_);
   if (fully_offloaded_) {
     shape.record(curve);
     recorded_last_ = &shape;
@@ -255,7 +228,7 @@ std::optional<BudgetShortage> BudgetChooser::end_step(const StepCurve& curve, bo
   recompute_trial_.end_step(recomputed_ && exceeds(curve.peak()) &&
                             (planned || over_in_a_row_ > 1));
   if (optimized) {
-    ++optimized_steps_;
+    ++counts_.optimized_steps;
     optimized_begin_ = curve.at_begin();
     optimized_peak_ = curve.optimizer_phase_peak();
   }

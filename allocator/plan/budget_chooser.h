@@ -8,12 +8,11 @@
 #include "allocator/plan/plan_request.h"
 #include "allocator/plan/recompute_trial.h"
 #include "allocator/plan/reserved_margin.h"
-#include "allocator/plan/shape.h"
+#include "allocator/plan/shapes.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <list>
 #include <optional>
 #include <vector>
 
@@ -105,14 +104,25 @@ class BudgetChooser {
     note_followed(nullptr);
   }
 
-  /// The recorded steps that can be planned.
-  [[nodiscard]] std::vector<KnownStep> known() const;
+  /// The known sequences.
+  [[nodiscard]] const Shapes& shapes() const { return shapes_; }
 
-  /// Number of changes to the recorded steps so far.
-  [[nodiscard]] std::uint64_t records() const;
+  /// Counters since the beginning.
+  struct Counts {
+    std::uint64_t records = 0;          // changes to the recorded steps
+    std::uint64_t timed = 0;            // timed steps; after each the host waited for the device
+    std::uint64_t mismatches = 0;       // steps that began like a known one and diverged
+    std::uint64_t optimized_steps = 0;  // steps that ended with an optimizer step
+  };
+
+<<<<<<< HEAD
 
   /// Number of timed steps.
   [[nodiscard]] std::uint64_t timed() const { return timed_; }
+=======
+
+  [[nodiscard]] Counts counts() const;
+>>>>>>> 5606b220d1d57e93b8a8ed541041fec81cdcf501
 
   /// Adds a step recorded elsewhere; known steps are unchanged.
   /// Errors: kInvalidArgument for a recording that no step can have produced.
@@ -164,17 +174,10 @@ class BudgetChooser {
   /// shortage() does.
   std::optional<BudgetShortage> end_step(const StepCurve& curve, bool optimized = false);
 
-  /// Number of steps that ended with an optimizer step.
-  [[nodiscard]] std::uint64_t optimized_steps() const { return optimized_steps_; }
-
   /// Closes a step that had no backward pass.
   void abandon_step();
 
   [[nodiscard]] std::size_t storages_seen() const { return sizes_.size(); }
-
-  /// Predicted peak of the reserved bytes of steps that follow the latest plans; zero without a
-  /// plan.
-  [[nodiscard]] Bytes reserved_following_plans() const;
 
   /// Whether this step matches a known one so far.
   [[nodiscard]] bool matches_known() const { return !candidates_.empty(); }
@@ -182,13 +185,7 @@ class BudgetChooser {
   /// The plan of the last step that had a plan with times.
   [[nodiscard]] std::optional<PlannedStep> planned_last() const;
 
-  /// Steps that began like a known one and diverged.
-  [[nodiscard]] std::uint64_t mismatches() const { return mismatches_; }
-
  private:
-  /// Maximum number of shapes; the least recently used one is replaced.
-  static constexpr std::size_t kMaxShapes = 256;
-
   /// A step that has ended on the device and may not have been timed yet.
   struct Followed {
     Shape* shape;  // null for a step without a plan
@@ -198,8 +195,13 @@ class BudgetChooser {
 
   /// Narrows the candidates to those that the next storage matches. Idempotent.
   void narrow(Bytes size, Bytes allocated, bool recomputable);
+<<<<<<< HEAD
   void note_followed(Shape* shape);
   void drop_oldest();
+=======
+  void note_followed(const Shape* shape);
+  void drop_oldest_shape();
+>>>>>>> 5606b220d1d57e93b8a8ed541041fec81cdcf501
   /// The shape of a step that had none of the known ones.
   Shape& add_shape(const StepCurve& curve);
   /// The known shape that this step matches if it ends now; null if none.
@@ -219,8 +221,7 @@ class BudgetChooser {
 
   PlanTerms terms_;
   RecomputeTrial recompute_trial_;
-  std::list<Shape> shapes_;
-  std::uint64_t next_id_ = 0;
+  Shapes shapes_;
   Shape* recorded_last_ = nullptr;
   Shape* planned_last_ = nullptr;
   std::deque<Followed> followed_;   // of the device's last steps, the latest first
@@ -236,14 +237,18 @@ class BudgetChooser {
   bool begun_ = false;              // the candidates of this step are known
   bool recompute_ = false;          // the next storage is recomputable, in a step that recomputes
   bool known_first_ = false;
+<<<<<<< HEAD
   StepMemory memory_{};            // of this step
   std::size_t over_in_a_row_ = 0;  // recorded steps since a plan was followed
   std::uint64_t optimized_steps_ = 0;
+=======
+  StepMemory memory_{};             // of this step
+  bool host_stalled_last_ = false;  // in the last step
+  std::size_t over_in_a_row_ = 0;   // recorded steps since a plan was followed
+>>>>>>> 5606b220d1d57e93b8a8ed541041fec81cdcf501
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer step
   Bytes optimized_peak_;                  // at the end of that step
-  std::uint64_t mismatches_ = 0;
-  std::uint64_t dropped_records_ = 0;  // records() of sequences that were replaced
-  std::uint64_t timed_ = 0;
+  Counts counts_{};                       // without records, which shapes_ has
 };
 
 }  // namespace spillway

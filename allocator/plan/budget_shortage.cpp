@@ -72,7 +72,7 @@ std::optional<BudgetShortage> BudgetChooser::shortage(const StepCurve& curve,
     // No more could be offloaded: host memory is exhausted.
   } else if (fully_offloaded_) {
     // A plan has no use if no step is repeated.
-    if (over_in_a_row_ < kMaxShapes) peak = least_of(curve);
+    if (over_in_a_row_ < Shapes::kMax) peak = least_of(curve);
     if (recomputed_ && peak <= budget()) return std::nullopt;
   } else if (least && curve.peak() > budget()) {
     peak = std::min(peak, *least + curve.model_state_at_peak());  // the next plan handles the rest

@@ -36,18 +36,18 @@ std::optional<PlannedStep> BudgetPlans::planned_step(TagId tag, DeviceId device)
 Bytes BudgetPlans::reserved_following_plans(TagId tag, DeviceId device) const {
   Bytes bytes;
   with(tag, device, [&](const BudgetChooser& chooser) {
-    bytes = chooser.reserved_following_plans();
+    bytes = chooser.shapes().predicted_reserved();
   });
   return bytes;
 }
 
 std::vector<KnownStep> BudgetPlans::known_steps(TagId tag, DeviceId device) const {
   std::vector<KnownStep> steps;
-  with(tag, device, [&](const BudgetChooser& chooser) { steps = chooser.known(); });
+  with(tag, device, [&](const BudgetChooser& chooser) { steps = chooser.shapes().known(); });
   return steps;
 }
 
-std::uint64_t BudgetPlans::sum(TagId tag, std::uint64_t (BudgetChooser::*count)() const) const {
+std::uint64_t BudgetPlans::sum(TagId tag, std::uint64_t BudgetChooser::Counts::*count) const {
   if (in_forked_child()) return 0;
   const Lock lock(session_.mutex_);
   const BudgetPolicy* const budgets = session_.budgets_locked(tag);
@@ -55,11 +55,11 @@ std::uint64_t BudgetPlans::sum(TagId tag, std::uint64_t (BudgetChooser::*count)(
 }
 
 std::uint64_t BudgetPlans::records(TagId tag) const {
-  return sum(tag, &BudgetChooser::records);
+  return sum(tag, &BudgetChooser::Counts::records);
 }
 
 std::uint64_t BudgetPlans::timed_steps(TagId tag) const {
-  return sum(tag, &BudgetChooser::timed);
+  return sum(tag, &BudgetChooser::Counts::timed);
 }
 
 bool BudgetPlans::awaits_times(DeviceId device) {

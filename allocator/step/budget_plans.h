@@ -19,9 +19,9 @@ class BudgetPlans {
 
   /// The plan of the tag's last step that had a plan with times; none if there is none.
   [[nodiscard]] std::optional<PlannedStep> planned_step(TagId tag, DeviceId device) const;
-  /// As BudgetChooser::reserved_following_plans.
+  /// As Shapes::predicted_reserved.
   [[nodiscard]] Bytes reserved_following_plans(TagId tag, DeviceId device) const;
-  /// The steps that the tag's budget has recorded on the device, as BudgetChooser::known.
+  /// The steps that the tag's budget has recorded on the device, as Shapes::known.
   [[nodiscard]] std::vector<KnownStep> known_steps(TagId tag, DeviceId device) const;
   /// Number of changes to them, over all devices.
   [[nodiscard]] std::uint64_t records(TagId tag) const;
@@ -46,7 +46,7 @@ class BudgetPlans {
   /// Likewise for all tags.
   template <typename Use>
   void with_each(DeviceId device, Use use);
-  [[nodiscard]] std::uint64_t sum(TagId tag, std::uint64_t (BudgetChooser::*count)() const) const;
+  [[nodiscard]] std::uint64_t sum(TagId tag, std::uint64_t BudgetChooser::Counts::*count) const;
 
   StepSession& session_;
 };

@@ -45,15 +45,15 @@ const BudgetChooser* BudgetPolicy::on(DeviceId device) const {
   return found == devices_.end() ? nullptr : &found->second.chooser;
 }
 
-std::uint64_t BudgetPolicy::sum(std::uint64_t (BudgetChooser::*count)() const) const {
+std::uint64_t BudgetPolicy::sum(std::uint64_t BudgetChooser::Counts::*count) const {
   std::uint64_t sum = 0;
   for (const auto& [id, on] : devices_)
-    sum += (on.chooser.*count)();
+    sum += on.chooser.counts().*count;
   return sum;
 }
 
 std::uint64_t BudgetPolicy::mismatches() const {
-  return sum(&BudgetChooser::mismatches);
+  return sum(&BudgetChooser::Counts::mismatches);
 }
 
 void BudgetPolicy::foresee(OnDevice& on) {
@@ -165,7 +165,7 @@ BudgetMiss BudgetPolicy::miss(const OnDevice& on, const BudgetShortage& shortage
   const DeviceBudget::Step step = on.device->budget().step();
   BudgetMiss miss{
       on.device->device().id, on.chooser.budget(), shortage, step.number, step.first_saved_shape};
-  miss.first = on.chooser.optimized_steps() == 0;
+  miss.first = on.chooser.counts().optimized_steps == 0;
   return miss;
 }
 

@@ -38,7 +38,7 @@ class BudgetPolicy final : public OffloadPolicy {
   /// Likewise, created if necessary.
   BudgetChooser& chooser(DeviceRuntime& device);
   /// The sum over all devices.
-  [[nodiscard]] std::uint64_t sum(std::uint64_t (BudgetChooser::*count)() const) const;
+  [[nodiscard]] std::uint64_t sum(std::uint64_t BudgetChooser::Counts::*count) const;
 
  private:
   struct OnDevice {

@@ -127,7 +127,7 @@ void StepSession::end_budgets_locked(Tag& tag, bool had_backward, bool optimized
   tag.reported.in_step = Bytes{};
   if (tag.budgets == nullptr) return;
   for (const DeviceId device : tag.budgets->ended()) {
-    if (optimized) misses_.confirm(device, tag.budgets->on(device)->optimized_steps() == 1);
+    if (optimized) misses_.confirm(device, tag.budgets->on(device)->counts().optimized_steps == 1);
     // None of the other budgets' steps has ended there.
     for (const TagId other : budgeted_) {
       Tag& each = tags_.at(other);

@@ -93,16 +93,16 @@ TEST_F(LimitsTest, WhatIsNoLimitIsRefusedWithTheRange) {
 }
 
 TEST_F(LimitsTest, OfTheFractionAndTheLimitTheSmallerCounts) {
-  using Limit = DeviceRuntime::Limit;
+  using Limit = DeviceLimits::Limit;
   DeviceRuntime& device = *Runtime::instance().device(DeviceId{0}).value();
-  ASSERT_TRUE(device.set_limit(Limit::kFraction, Bytes{8 * kMiB}).ok());
-  ASSERT_TRUE(device.set_limit(Limit::kAbsolute, Bytes{16 * kMiB}).ok());
+  ASSERT_TRUE(device.limits().set(Limit::kFraction, Bytes{8 * kMiB}).ok());
+  ASSERT_TRUE(device.limits().set(Limit::kAbsolute, Bytes{16 * kMiB}).ok());
   EXPECT_EQ(device.heap().limits().limit(), Bytes{8 * kMiB});
 
-  ASSERT_TRUE(device.set_limit(Limit::kFraction, Bytes{}).ok());
+  ASSERT_TRUE(device.limits().set(Limit::kFraction, Bytes{}).ok());
   EXPECT_EQ(device.heap().limits().limit(), Bytes{16 * kMiB});
-  EXPECT_EQ(device.limit(Limit::kFraction), Bytes{});
-  EXPECT_EQ(device.limit(Limit::kAbsolute), Bytes{16 * kMiB});
+  EXPECT_EQ(device.limits().of(Limit::kFraction), Bytes{});
+  EXPECT_EQ(device.limits().of(Limit::kAbsolute), Bytes{16 * kMiB});
 }
 
 }  // namespace

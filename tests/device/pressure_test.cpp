@@ -217,7 +217,7 @@ TEST_F(PressureTest, AnOptionalAllocationNeitherReclaimsNorExceeds) {
 }
 
 TEST_F(PressureTest, WhereTheDeviceHasNoMemoryWhatCanGoGoesToo) {
-  ASSERT_TRUE(device_->set_limit(DeviceRuntime::Limit::kAbsolute, 6_MiB).ok());
+  ASSERT_TRUE(device_->limits().set(DeviceLimits::Limit::kAbsolute, 6_MiB).ok());
   device_->heap().limits().set_budget({});
 
   keep(allocate(2_MiB));

@@ -25,13 +25,13 @@ TEST(BudgetChooserTest, ANewShapeOffloadsEverythingAndAKnownOneTheMinimum) {
 TEST(BudgetChooserTest, ReservedBytesArePredictedFromTheFirstPlanOn) {
   BudgetChooser chooser(1200_B);
   step(chooser, {100, 100, 100}, 1000);
-  EXPECT_EQ(chooser.reserved_following_plans(), 0_B);
+  EXPECT_EQ(chooser.shapes().predicted_reserved(), 0_B);
 
   step(chooser, {100, 100, 100}, 1000);
-  EXPECT_EQ(chooser.reserved_following_plans(), 1200_B);
+  EXPECT_EQ(chooser.shapes().predicted_reserved(), 1200_B);
 
   chooser.time(even_times(7));  // another plan follows
-  EXPECT_EQ(chooser.reserved_following_plans(), 1200_B);
+  EXPECT_EQ(chooser.shapes().predicted_reserved(), 1200_B);
 }
 
 TEST(BudgetChooserTest, TheMeasuredTimeOfAPlannedStepIsReportedAndChangesNoPlan) {
@@ -286,13 +286,13 @@ TEST(BudgetChooserTest, AStepThatBeginsLikeTheOneItReplacesIsKnownNext) {
     step(chooser, {100, last}, 1000);
 
   step(chooser, {100}, 1000);  // one shape too many
-  const std::uint64_t records = chooser.records();
+  const std::uint64_t records = chooser.counts().records;
   step(chooser, {100}, 1000);
   step(chooser, {100, 256}, 1000);
-  EXPECT_EQ(chooser.records(), records);
+  EXPECT_EQ(chooser.counts().records, records);
 
   step(chooser, {100, 1}, 1000);
-  EXPECT_EQ(chooser.records(), records + 1);
+  EXPECT_EQ(chooser.counts().records, records + 1);
 }
 
 TEST(BudgetChooserTest, AFirstStepThatBeganWithLessIsRecordedAgainOnce) {
@@ -308,10 +308,10 @@ TEST(BudgetChooserTest, FromTheFirstDifferenceOnEverythingIsOffloadedAndTheNewSh
   step(chooser, {100, 100, 100}, 1000);
 
   EXPECT_EQ(step(chooser, {100, 200, 100}, 1000), (std::vector{false, true, true}));
-  EXPECT_EQ(chooser.mismatches(), 1U);
+  EXPECT_EQ(chooser.counts().mismatches, 1U);
   EXPECT_EQ(step(chooser, {100, 200, 100}, 1000), (std::vector{true, true, true}));
   EXPECT_EQ(step(chooser, {100, 200, 100}, 1000), (std::vector{false, false, false}));
-  EXPECT_EQ(chooser.mismatches(), 1U);
+  EXPECT_EQ(chooser.counts().mismatches, 1U);
 }
 
 TEST(BudgetChooserTest, UntilTwoShapesDifferAStorageThatEitherOffloadsIsOffloaded) {
@@ -322,11 +322,11 @@ TEST(BudgetChooserTest, UntilTwoShapesDifferAStorageThatEitherOffloadsIsOffloade
     step(chooser, small, 1000);
     step(chooser, large, 1000);
   }
-  const std::uint64_t mismatches = chooser.mismatches();
+  const std::uint64_t mismatches = chooser.counts().mismatches;
 
   EXPECT_EQ(step(chooser, small, 1000), (std::vector{true, false, false}));
   EXPECT_EQ(step(chooser, large, 1000), (std::vector{true, false, false}));
-  EXPECT_EQ(chooser.mismatches(), mismatches);
+  EXPECT_EQ(chooser.counts().mismatches, mismatches);
 }
 
 TEST(BudgetChooserTest, AShorterStepIsAShapeOfItsOwn) {

@@ -18,7 +18,7 @@ TEST(KnownStepsTest, StepsOfAnEarlierRunArePlannedFromTheFirstStepOn) {
   BudgetChooser chooser(1200_B);
   step(chooser, {100, 100, 100}, 1000);
   step(chooser, {100, 100, 100}, 1000);
-  const std::vector<KnownStep> known = chooser.known();
+  const std::vector<KnownStep> known = chooser.shapes().known();
   ASSERT_EQ(known.size(), 1u);
 
   BudgetChooser other(1200_B);
@@ -32,7 +32,7 @@ TEST(KnownStepsTest, AFirstStepOfAnotherRunAllocatesItsPersistentMemory) {
   step(chooser, {100, 100, 100}, 1000);
   step(chooser, {100, 100, 100}, 1000);
   BudgetChooser other(1200_B);
-  ASSERT_TRUE(other.learn(chooser.known().front()).ok());
+  ASSERT_TRUE(other.learn(chooser.shapes().known().front()).ok());
 
   EXPECT_EQ(step(other, {100, 100, 100}, 900), (std::vector{true, false, false}));
   EXPECT_EQ(step(other, {100, 100, 100}, 900), (std::vector{false, false, false}));
@@ -42,7 +42,7 @@ TEST(KnownStepsTest, KnownStepsAreNotReplaced) {
   BudgetChooser chooser(1200_B);
   step(chooser, {100, 100, 100}, 1000);
   step(chooser, {100, 100, 100}, 1000);
-  KnownStep wrong = chooser.known().front();
+  KnownStep wrong = chooser.shapes().known().front();
   for (std::uint64_t& peak : wrong.recorded.peaks)
     peak = 5000;
 
@@ -56,7 +56,7 @@ TEST(KnownStepsTest, ImpossibleRecordingsAreRejected) {
   step(chooser, {100, 100, 100}, 1000);
   chooser.time(even_times(7));
   step(chooser, {100, 100, 100}, 1000);
-  const KnownStep right = chooser.known().front();
+  const KnownStep right = chooser.shapes().known().front();
   ASSERT_TRUE(check_known(right).ok());
   const std::vector<void (*)(KnownStep&)> spoilers = {
       [](KnownStep& step) { step.sizes.clear(); },

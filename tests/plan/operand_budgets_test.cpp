@@ -149,16 +149,16 @@ TEST(OperandBudgetsTest, BytesThatTheFirstPlannedStepDidNotNeedAreNotPlannedAgai
   const std::vector<Action> offloaded = offer(chooser, 100_B, 690_B);
   EXPECT_EQ(offloaded[1], Action::kOffload);
   EXPECT_EQ(offloaded[3], Action::kOffload);
-  EXPECT_TRUE(chooser.known().empty());
-  const std::uint64_t records = chooser.records();
+  EXPECT_TRUE(chooser.shapes().known().empty());
+  const std::uint64_t records = chooser.counts().records;
   StepCurve curve = gated_block();  // 190 of which were there before
   curve.optimizer_begin = curve.allocated.size();
   for (std::uint64_t& allocated : curve.allocated)
     allocated = std::min<std::uint64_t>(allocated, 700);
   chooser.end_step(curve);
 
-  EXPECT_EQ(chooser.known().size(), 1U);
-  EXPECT_GT(chooser.records(), records);
+  EXPECT_EQ(chooser.shapes().known().size(), 1U);
+  EXPECT_GT(chooser.counts().records, records);
   EXPECT_EQ(offer(chooser, 100_B, 690_B), std::vector<Action>(4, Action::kKeep));
 }
 
@@ -175,7 +175,7 @@ TEST(OperandBudgetsTest, AStepThatBeginsWithLessThanPredictedIsNotCorrected) {
     allocated = std::min<std::uint64_t>(allocated + 100, 880);  // as much as it may
   chooser.end_step(curve);
 
-  EXPECT_EQ(chooser.known().at(0).recorded.most(), 1090_B);
+  EXPECT_EQ(chooser.shapes().known().at(0).recorded.most(), 1090_B);
 }
 
 /// The shortage after a planned step that needed `needed` bytes, when the next one is recorded.
@@ -224,7 +224,7 @@ TEST(OperandBudgetsTest, PlansAreRemadeOnceItIsKnownHowMemoryIsFreed) {
   record(chooser);
   offer(chooser);
   BudgetChooser other(850_B);
-  ASSERT_TRUE(other.learn(chooser.known().at(0)).ok());
+  ASSERT_TRUE(other.learn(chooser.shapes().known().at(0)).ok());
   ASSERT_EQ(offer(other)[3], Action::kRecompute);
   other.abandon_step();
 
@@ -265,7 +265,7 @@ TEST(OperandBudgetsTest, ImpossibleOperandsAreRejected) {
   BudgetChooser chooser(900_B);
   record(chooser);
   offer(chooser);
-  const KnownStep right = chooser.known().front();
+  const KnownStep right = chooser.shapes().known().front();
   ASSERT_TRUE(check_known(right).ok());
   ASSERT_EQ(right.recorded.operands.size(), 4U);
   const std::vector<void (*)(std::vector<Operand>&)> spoilers = {

@@ -30,7 +30,7 @@ class UnplannedStepsTest : public ::testing::Test {
 TEST_F(UnplannedStepsTest, WhatHasRoomIsKeptFromTheFirstStepOn) {
   for (int steps = 0; steps < 5; ++steps)
     EXPECT_EQ(step(500), kKept);
-  EXPECT_EQ(chooser_.records(), 0U);
+  EXPECT_EQ(chooser_.counts().records, 0U);
   EXPECT_EQ(chooser_.choose(100_B, 500_B), Action::kKeep);
   EXPECT_FALSE(chooser_.needs_times());
 }
@@ -70,7 +70,7 @@ TEST_F(UnplannedStepsTest, ASequenceThatBeginsLikeOneThatFittedIsKept) {
     EXPECT_EQ(spillway::step(chooser_, {100, 70}, 500), (std::vector{false, false}));
     EXPECT_EQ(spillway::step(chooser_, {100, 100}, 500), (std::vector{false, false}));
   }
-  EXPECT_EQ(chooser_.records(), 0U);
+  EXPECT_EQ(chooser_.counts().records, 0U);
 }
 
 TEST_F(UnplannedStepsTest, ASequenceThatBeganByAnotherPlanIsRecorded) {

@@ -28,7 +28,7 @@ class BudgetExcessTest : public ModelStateTest {
 TEST_F(BudgetExcessTest, AGuardedOperatorIsNamedWithItsTensors) {
   hold_budget(0);
   const at::Tensor x = managed(0, kLarge);
-  ManagedStorages::instance().set_name(of(x)->id(), "weight");
+  ManagedStorages::instance().names().set(of(x)->id(), "weight");
   const at::Tensor result = x.neg();
   const auto found = largest_budget_excess(DeviceId{0});
   ASSERT_TRUE(found);

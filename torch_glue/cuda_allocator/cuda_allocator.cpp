@@ -335,7 +335,7 @@ void SpillwayAllocator::cacheInfo(c10::DeviceIndex index, size_t* largest) {
 }
 
 double SpillwayAllocator::getMemoryFraction(c10::DeviceIndex index) {
-  const Bytes limit = device(index).limit(DeviceRuntime::Limit::kFraction);
+  const Bytes limit = device(index).limits().of(DeviceLimits::Limit::kFraction);
   if (limit.zero()) return 1.0;
   return static_cast<double>(limit.count()) / static_cast<double>(getMemoryInfo(index).second);
 }
@@ -349,7 +349,7 @@ void SpillwayAllocator::setMemoryFraction(double fraction, c10::DeviceIndex inde
   // A limit of zero bytes would mean none.
   const auto limit =
       fraction == 1 ? 0 : std::max<std::uint64_t>(1, static_cast<std::uint64_t>(total * fraction));
-  check(device(index).set_limit(DeviceRuntime::Limit::kFraction, Bytes{limit}));
+  check(device(index).limits().set(DeviceLimits::Limit::kFraction, Bytes{limit}));
 }
 
 void SpillwayAllocator::attachOutOfMemoryObserver(ccc::OutOfMemoryObserver observer) {

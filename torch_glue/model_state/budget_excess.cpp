@@ -79,7 +79,7 @@ std::optional<BudgetExcess> largest_budget_excess(DeviceId device) {
   }
   if (!found) return found;
   for (BudgetExcess::Argument& argument : found->arguments)
-    if (argument.id != 0) argument.name = ManagedStorages::instance().name_of(argument.id);
+    if (argument.id != 0) argument.name = ManagedStorages::instance().names().of(argument.id);
   return found;
 }
 

@@ -18,7 +18,7 @@ struct BudgetExcess {
     Bytes bytes;             // of its storage
     std::string of;          // model_class_name(), or empty: not managed
     AccessOrder::Id id = 0;  // likewise: zero
-    std::string name;        // ManagedStorages::name_of()
+    std::string name;        // StorageNames::of()
   };
 
   std::string op;   // "aten::mm"; empty outside of operators

@@ -204,7 +204,7 @@ bool ManagedStorage::prefetch(c10::cuda::CUDAStream consumer) {
     if (wanted && waits.fences().wait(in).ok()) {
       fetch_into(block, *alive, consumer, CopyPriority::kPrefetch);
       unfilled.release();
-      ManagedStorages::instance().count_prefetch(size_);
+      ManagedStorages::instance().fetches().count_prefetch(size_);
       return true;
     }
   } catch (const c10::Error& error) {
@@ -234,8 +234,7 @@ void ManagedStorage::fetch_into(Block& block,
   copied_ = false;
   set_address(storage, block_);
   on_device_ = true;
-  ManagedStorages::instance().count_fetch(size_);
-  ManagedStorages::instance().report_fetch(block_, class_);
+  ManagedStorages::instance().fetches().add(block_, class_, size_);
 }
 
 void ManagedStorage::wait_on(c10::cuda::CUDAStream stream) {

@@ -18,9 +18,7 @@
 namespace spillway {
 namespace {
 
-/// The gradient and the states of a parameter have the identities after its own, and autocast's
-/// cast of it the last one.
-constexpr AccessOrder::Id kSlots = 16;
+constexpr AccessOrder::Id kSlots = StorageNames::kSlots;
 
 /// For driver::describe_addresses.
 const char* describe_offloaded(std::uintptr_t at) {
@@ -28,7 +26,7 @@ const char* describe_offloaded(std::uintptr_t at) {
   const ManagedStorage* const storage = all.offloaded_at(driver::DevicePtr(at));
   if (storage == nullptr) return nullptr;
   static std::array<char, 512> text{};
-  const std::string name = all.name_of(storage->id());
+  const std::string name = all.names().of(storage->id());
   std::snprintf(
       text.data(),
       text.size(),
@@ -221,8 +219,8 @@ ManagedStats ManagedStorages::stats() {
     if (why != ResidentReason::kNone) count(stats.resident, why, storage->size());
   }
   stats.copied_out = Bytes{copied_out_};
-  stats.fetched = Bytes{fetched_};
-  stats.prefetched = Bytes{prefetched_};
+  stats.fetched = fetches_.fetched();
+  stats.prefetched = fetches_.prefetched();
   stats.dropped = Bytes{dropped_};
   return stats;
 }
@@ -239,31 +237,15 @@ ModelStateBytes ManagedStorages::bytes(DeviceId device) {
   return bytes;
 }
 
-void ManagedStorages::set_name(AccessOrder::Id id, std::string name) {
-  const LightLock lock(reports_mutex_);
-  names_[id] = std::move(name);
-}
-
-std::string ManagedStorages::name_of(AccessOrder::Id id) {
-  const AccessOrder::Id slot = (id - 1) % kSlots;  // identities begin at 1
-  const LightLock lock(reports_mutex_);
-  const auto found = names_.find(id - slot);
-  if (found == names_.end()) return {};
-  constexpr AccessOrder::Id kGradient = 1;
-  if (slot == 0) return found->second;
-  if (slot == kSlots - 1) return "cast of " + found->second;
-  return (slot == kGradient ? "gradient of " : "state of ") + found->second;
-}
-
 void ManagedStorages::note_host_shortage(const Status& why) {
-  const LightLock lock(reports_mutex_);
+  const LightLock lock(shortage_mutex_);
   if (host_shortage_.empty() && !host_shortage_taken_) host_shortage_ = why.detail();
 }
 
 std::optional<ManagedStorages::HostShortage> ManagedStorages::take_host_shortage() {
   HostShortage shortage{};
   {
-    const LightLock lock(reports_mutex_);
+    const LightLock lock(shortage_mutex_);
     if (host_shortage_.empty()) return std::nullopt;
     host_shortage_taken_ = true;
     shortage.why = std::exchange(host_shortage_, {});

@@ -3,6 +3,8 @@
 
 #include "allocator/runtime/stats.h"
 #include "torch_glue/model_state/device_storages.h"
+#include "torch_glue/model_state/storage_fetches.h"
+#include "torch_glue/model_state/storage_names.h"
 #include "torch_glue/model_state/unmanaged_storages.h"
 
 #include <array>
@@ -10,7 +12,6 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace spillway {
@@ -88,9 +89,6 @@ class ManagedStorages {
   /// DeviceRuntime::Reclaimer: offloads the storages whose next use is farthest away.
   static Bytes reclaim(DeviceRuntime& device, Bytes wanted);
 
-  /// DeviceRuntime::ModelStateNeed.
-  static Bytes need(DeviceRuntime& device);
-
   /// Offloads all that can be. Returns their bytes.
   Bytes offload_all();
 
@@ -112,12 +110,7 @@ class ManagedStorages {
   /// Those on the device, and those on the host only.
   ModelStateBytes bytes(DeviceId device);
 
-  /// The name of a managed tensor, for reports, such as "layers.0.weight".
-  void set_name(AccessOrder::Id id, std::string name);
-
-  /// That name, or "gradient of NAME", "state of NAME" and "cast of NAME" for what belongs to a
-  /// parameter; empty if it is unknown.
-  std::string name_of(AccessOrder::Id id);
+  StorageNames& names() { return names_; }
 
   /// No host memory could be pinned for a storage that was to be offloaded.
   void note_host_shortage(const Status& why);
@@ -134,20 +127,8 @@ class ManagedStorages {
   /// lock: for signal handlers.
   const ManagedStorage* offloaded_at(driver::DevicePtr at);
 
-  void count_fetch(Bytes size) { fetched_ += size.count(); }
-
-  void count_prefetch(Bytes size) { prefetched_ += size.count(); }
-
-  /// A storage of that class has been fetched to `at`.
-  using FetchObserver = void (*)(const void* at, ModelClass of);
-
-  /// Sets the observer of all fetches; null: none. It must not allocate device memory.
-  void set_fetch_observer(FetchObserver observer) { fetch_observer_ = observer; }
-
-  void report_fetch(const void* at, ModelClass of) const {
-    if (const FetchObserver observer = fetch_observer_.load(std::memory_order_relaxed))
-      observer(at, of);
-  }
+  /// Each fetch is added by its ManagedStorage.
+  StorageFetches& fetches() { return fetches_; }
 
   void count_offload(Bytes size) { copied_out_ += size.count(); }
 
@@ -158,6 +139,8 @@ class ManagedStorages {
  private:
   ManagedStorages() = default;
 
+  /// DeviceRuntime::ModelStateNeed.
+  static Bytes need(DeviceRuntime& device);
   std::vector<std::shared_ptr<ManagedStorage>> all();
   Unmanaged manage_storage(const at::Tensor& tensor,
                            ModelClass of,
@@ -170,20 +153,18 @@ class ManagedStorages {
   std::atomic<bool> keeps_all_{false};
   std::atomic<bool> on_{false};
   Bytes min_bytes_;
-  std::atomic<std::uint64_t> fetched_{0};
-  std::atomic<std::uint64_t> prefetched_{0};
+  StorageFetches fetches_;
   std::atomic<std::uint64_t> copied_out_{0};
   std::atomic<std::uint64_t> dropped_{0};
   std::atomic<std::uint64_t> step_{1};
   std::atomic<unsigned> chaos_{0};
   std::atomic<std::uint64_t> stale_{0};
 
-  std::atomic<FetchObserver> fetch_observer_{nullptr};
   UnmanagedStorages unmanaged_;
-  LightMutex reports_mutex_;
-  std::unordered_map<AccessOrder::Id, std::string> names_ SPILLWAY_GUARDED_BY(reports_mutex_);
-  std::string host_shortage_ SPILLWAY_GUARDED_BY(reports_mutex_);
-  bool host_shortage_taken_ SPILLWAY_GUARDED_BY(reports_mutex_) = false;
+  StorageNames names_;
+  LightMutex shortage_mutex_;
+  std::string host_shortage_ SPILLWAY_GUARDED_BY(shortage_mutex_);
+  bool host_shortage_taken_ SPILLWAY_GUARDED_BY(shortage_mutex_) = false;
 
   std::array<std::atomic<DeviceStorages*>, C10_COMPILE_TIME_MAX_GPUS> devices_{};
   LightMutex mutex_;
