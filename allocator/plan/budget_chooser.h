@@ -110,19 +110,12 @@ class BudgetChooser {
   /// Counters since the beginning.
   struct Counts {
     std::uint64_t records = 0;          // changes to the recorded steps
-    std::uint64_t timed = 0;            // timed steps; after each the host waited for the device
+    std::uint64_t timed = 0;            // timed steps
     std::uint64_t mismatches = 0;       // steps that began like a known one and diverged
     std::uint64_t optimized_steps = 0;  // steps that ended with an optimizer step
   };
 
-<<<<<<< HEAD
-
-  /// Number of timed steps.
-  [[nodiscard]] std::uint64_t timed() const { return timed_; }
-=======
-
   [[nodiscard]] Counts counts() const;
->>>>>>> 5606b220d1d57e93b8a8ed541041fec81cdcf501
 
   /// Adds a step recorded elsewhere; known steps are unchanged.
   /// Errors: kInvalidArgument for a recording that no step can have produced.
@@ -195,13 +188,8 @@ class BudgetChooser {
 
   /// Narrows the candidates to those that the next storage matches. Idempotent.
   void narrow(Bytes size, Bytes allocated, bool recomputable);
-<<<<<<< HEAD
   void note_followed(Shape* shape);
-  void drop_oldest();
-=======
-  void note_followed(const Shape* shape);
   void drop_oldest_shape();
->>>>>>> 5606b220d1d57e93b8a8ed541041fec81cdcf501
   /// The shape of a step that had none of the known ones.
   Shape& add_shape(const StepCurve& curve);
   /// The known shape that this step matches if it ends now; null if none.
@@ -237,15 +225,8 @@ class BudgetChooser {
   bool begun_ = false;              // the candidates of this step are known
   bool recompute_ = false;          // the next storage is recomputable, in a step that recomputes
   bool known_first_ = false;
-<<<<<<< HEAD
   StepMemory memory_{};            // of this step
   std::size_t over_in_a_row_ = 0;  // recorded steps since a plan was followed
-  std::uint64_t optimized_steps_ = 0;
-=======
-  StepMemory memory_{};             // of this step
-  bool host_stalled_last_ = false;  // in the last step
-  std::size_t over_in_a_row_ = 0;   // recorded steps since a plan was followed
->>>>>>> 5606b220d1d57e93b8a8ed541041fec81cdcf501
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer step
   Bytes optimized_peak_;                  // at the end of that step
   Counts counts_{};                       // without records, which shapes_ has
