@@ -225,8 +225,8 @@ class BudgetChooser {
   bool begun_ = false;              // the candidates of this step are known
   bool recompute_ = false;          // the next storage is recomputable, in a step that recomputes
   bool known_first_ = false;
-  StepMemory memory_{};            // of this step
-  std::size_t over_in_a_row_ = 0;  // recorded steps since a plan was followed
+  StepMemory memory_{};                   // of this step
+  std::size_t over_in_a_row_ = 0;         // recorded steps since a plan was followed
   std::optional<Bytes> optimized_begin_;  // of the last step with an optimizer step
   Bytes optimized_peak_;                  // at the end of that step
   Counts counts_{};                       // without records, which shapes_ has
