@@ -218,13 +218,13 @@ void StepRecording::end_step() {
   step_.reset();
 }
 
-void StepRecording::keep_spans(std::vector<Span> spans) {
+void StepRecording::keep_spans(const std::vector<Span>& spans) {
   const Lock lock(mutex_);
-  for (Span& span : spans) {
+  for (const Span& span : spans) {
     if (span.kind == Span::Kind::kStep) {
       taken_.emplace_back(span.other, seconds(span.end - span.begin));
     } else {
-      spans_.push_back(std::move(span));
+      spans_.push_back(span);
     }
   }
 }

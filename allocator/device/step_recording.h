@@ -78,7 +78,7 @@ class StepRecording {
     driver::SpanLog::Begun begun;
   };
 
-  void keep_spans(std::vector<driver::Span> spans);
+  void keep_spans(const std::vector<driver::Span>& spans);
   void end_step();
   void forget_step();
   void mark(driver::Stream stream, driver::Span::Kind kind, std::size_t storage);
