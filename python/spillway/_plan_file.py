@@ -15,7 +15,7 @@ from spillway._text import parse_json
 
 __all__ = ["PlanFile"]
 
-_FORMAT = 4
+_FORMAT = 5
 _MOST = 256  # steps in a file: no more are planned with
 _log = logging.getLogger("spillway")
 
