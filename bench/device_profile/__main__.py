@@ -12,14 +12,13 @@ import json
 import os
 import sys
 from dataclasses import replace
-from typing import Any
 
 from spillway.bench import programs
-from spillway.bench.results import read
+from spillway.bench.results import Measured, read
 from spillway.commands.options import environment as emulated_environment
 from spillway.demo.cli import Parser, output
 
-from bench.device_profile import link
+from bench.device_profile import link, mapping
 from bench.device_profile.document import Shares, toml
 from bench.predictions import running
 from bench.predictions.cases import Case
@@ -33,12 +32,12 @@ def step_ms(profile: str, dry: bool) -> float:
     return running.run(Case("step", "llama_8b", STEP, profile), dry)["step_ms"]
 
 
-def link_of(emulated: str | None) -> dict[str, Any]:
+def benched(group: str, filter: str, emulated: str | None) -> list[Measured]:
     env = dict(os.environ)
     if emulated:
         env = emulated_environment(True, emulated, preload=False, clock="virtual")
-    [program] = programs.find(["copy"])
-    return link.of(read(programs.run(program, link.FILTER, env)))
+    [program] = programs.find([group])
+    return read(programs.run(program, filter, env))
 
 
 def main() -> int:
@@ -55,7 +54,11 @@ def main() -> int:
     prefix = ("-m", "spillway", "dry-run", emulated, "--", sys.executable)
     command = (sys.executable, *(prefix if emulated else ()), *PROBE)
     try:
-        measured = {**running.measured("probe", command, os.environ), **link_of(emulated)}
+        measured = {
+            **running.measured("probe", command, os.environ),
+            **link.of(benched("copy", link.FILTER, emulated)),
+            **mapping.of(benched("alloc", mapping.FILTER, emulated)),
+        }
         shares = Shares.of(measured)
         document.write_text(toml(measured, shares))
         took = step_ms(emulated or "", dry=bool(emulated))

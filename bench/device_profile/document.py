@@ -8,6 +8,8 @@ from typing import Any
 
 from spillway.settings import CAPABILITIES
 
+from bench.device_profile.mapping import CALL, CALLS, RATES
+
 KINDS = ("half", "attention", "attention_backward")
 OTHERS = ("tf32", "single", "double")
 
@@ -53,6 +55,7 @@ def toml(measured: dict[str, Any], shares: Shares, said: str = "") -> str:
     alone = Shares.of(measured).product
     others = "\n".join(f"{kind} = {_number(measured[kind] / alone)}" for kind in OTHERS)
     comment = "".join(f"# {line}\n" for line in said.splitlines())
+    calls = "\n".join(f"{name} = {_number(measured[name])}" for name in (*CALLS, *RATES))
     return f"""\
 # Measured by scripts/gpu_check --profile with torch {measured["torch"]}.
 name = "{measured["name"]}"
@@ -86,8 +89,10 @@ kernel = {_number(measured["kernel"])}
 launch = {_number(measured["launch"])}
 # Assumed: bytes a second to other devices, and seconds of calls and waits.
 peers = {_number(0.8 * measured["d2h"]["rate"])}
-call = 1e-6
+call = {CALL}
 hop = 1e-6
+# Seconds of calls on virtual memory besides, for each chunk of 2 MiB, and bytes a second of large chunks.
+{calls}
 """
 
 

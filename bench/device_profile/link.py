@@ -18,6 +18,11 @@ class Disturbed(Exception):
     """The measured times contradict each other."""
 
 
+def bytes_of(text: str) -> int:
+    """Of a size such as 64MiB."""
+    return int(text[:-3]) * _UNITS[text[-3:]]
+
+
 def line(times: Mapping[int, float]) -> dict[str, float]:
     """Seconds by bytes, as latency + bytes / rate, through the times of the smallest and the largest size."""
     small, large = min(times), max(times)
@@ -34,8 +39,7 @@ def of(measured: list[Measured]) -> dict[str, Any]:
         times = {}
         for one in measured:
             if one.family == "Copy" and one.parameters.startswith(f"{direction} {kind} "):
-                text = one.parameters.split()[-1]
-                times[int(text[:-3]) * _UNITS[text[-3:]]] = one.median
+                times[bytes_of(one.parameters.split()[-1])] = one.median
         return line(times)
 
     found = {name: copies(direction, KIND) for name, direction in _DIRECTIONS.items()}

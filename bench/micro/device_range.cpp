@@ -15,10 +15,10 @@ Result<DeviceRange> DeviceRange::make(Probe& probe, Bytes chunk, std::size_t cou
   access.location = kind.location;
   access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   Status status;
-  range.cost_.reserve = host_time(
+  range.cost_.reserve = time_of_calls(
       [&] { status = SPILLWAY_CALL(api, MemAddressReserve, &range.at_, size.count(), 0, 0, 0); });
   SPILLWAY_RETURN_IF_ERROR(status);
-  range.cost_.create = host_time([&] {
+  range.cost_.create = time_of_calls([&] {
     while (status.ok() && range.chunks_.size() < count) {
       CUmemGenericAllocationHandle handle = 0;
       status = SPILLWAY_CALL(api, MemCreate, &handle, chunk.count(), &kind, 0);
@@ -26,14 +26,14 @@ Result<DeviceRange> DeviceRange::make(Probe& probe, Bytes chunk, std::size_t cou
     }
   });
   SPILLWAY_RETURN_IF_ERROR(status);
-  range.cost_.map = host_time([&] {
+  range.cost_.map = time_of_calls([&] {
     for (; status.ok() && range.mapped_ < count; range.mapped_ += status.ok() ? 1U : 0U) {
       const CUdeviceptr at = range.at_ + range.mapped_ * chunk.count();
       status = SPILLWAY_CALL(api, MemMap, at, chunk.count(), 0, range.chunks_[range.mapped_], 0);
     }
   });
   SPILLWAY_RETURN_IF_ERROR(status);
-  range.cost_.access = host_time(
+  range.cost_.access = time_of_calls(
       [&] { status = SPILLWAY_CALL(api, MemSetAccess, range.at_, size.count(), &access, 1); });
   SPILLWAY_RETURN_IF_ERROR(status);
   return range;
@@ -49,14 +49,14 @@ DeviceRange::DeviceRange(DeviceRange&& other) noexcept
       cost_(other.cost_) {}
 
 Seconds DeviceRange::unmap() {
-  return host_time([&] {
+  return time_of_calls([&] {
     for (; mapped_ > 0; --mapped_)
       probe_->api().MemUnmap(at_ + (mapped_ - 1) * chunk_.count(), chunk_.count());
   });
 }
 
 Seconds DeviceRange::release() {
-  return host_time([&] {
+  return time_of_calls([&] {
     for (const CUmemGenericAllocationHandle handle : chunks_)
       probe_->api().MemRelease(handle);
     chunks_.clear();

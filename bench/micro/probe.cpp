@@ -86,4 +86,17 @@ Seconds host_time(const std::function<void()>& work) {
   return std::chrono::steady_clock::now() - begun;
 }
 
+Seconds time_of_calls(const std::function<void()>& work) {
+  const auto is_virtual =
+      reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "spillway_emulator_clock_is_virtual"));
+  const auto now_ms =
+      reinterpret_cast<double (*)()>(dlsym(RTLD_DEFAULT, "spillway_emulator_now_ms"));
+  const bool modeled =
+      driver::emulated() && is_virtual != nullptr && is_virtual() != 0 && now_ms != nullptr;
+  if (!modeled) return host_time(work);
+  const double begun = now_ms();
+  work();
+  return std::chrono::duration<double, std::milli>(now_ms() - begun);
+}
+
 }  // namespace spillway::micro

@@ -110,6 +110,9 @@ enum class Way { kIn, kOut };
 /// Seconds on the host's clock that `work` takes.
 Seconds host_time(const std::function<void()>& work);
 
+/// The same for driver calls: of the emulated GPU's clock if that is virtual.
+Seconds time_of_calls(const std::function<void()>& work);
+
 }  // namespace spillway::micro
 
 /// As SPILLWAY_CALL, for an entry of ExtraApi.

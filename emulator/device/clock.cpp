@@ -90,6 +90,26 @@ double Clock::compute(Engines& engines, KernelKind kind, double begin, double se
   return end;
 }
 
+void Clock::host_creates(std::size_t bytes) {
+  host_works(settings_.rates.create + static_cast<double>(bytes) / settings_.rates.create_rate);
+}
+
+void Clock::host_maps() {
+  host_works(settings_.rates.map);
+}
+
+void Clock::host_allows(std::size_t chunks, std::size_t devices) {
+  host_works(settings_.rates.access * static_cast<double>(chunks * devices));
+}
+
+void Clock::host_unmaps(std::size_t chunks) {
+  host_works(settings_.rates.unmap * static_cast<double>(chunks));
+}
+
+void Clock::host_releases(std::size_t bytes) {
+  host_works(settings_.rates.release + static_cast<double>(bytes) / settings_.rates.release_rate);
+}
+
 double Clock::now_ms() const {
   if (settings_.is_virtual) return host_ * 1e3;
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - made_)

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <utility>
@@ -77,6 +78,13 @@ class Clock {
   }
 
   void host_works(double seconds) { host_ += seconds; }
+
+  /// Calls on virtual memory: of one chunk, or of all chunks in a range.
+  void host_creates(std::size_t bytes);
+  void host_maps();
+  void host_allows(std::size_t chunks, std::size_t devices);
+  void host_unmaps(std::size_t chunks);
+  void host_releases(std::size_t bytes);
 
   void host_reaches(double time) {
     if (time > host_) host_ = time;

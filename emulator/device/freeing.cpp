@@ -10,9 +10,15 @@ CUresult free_and_wait(Machine& machine, CUdeviceptr at) {
   if (block == nullptr || block->pool == nullptr || block->freeing) return CUDA_ERROR_INVALID_VALUE;
   const Range range = block->range;
   block->freeing = true;  // the wait may release the lock
+  const int device = block->device;
   host_syncs().add();
-  machine.streams.synchronize_device(block->device);
+  machine.streams.synchronize_device(device);
+  const std::size_t before = machine.capacity.used(device);
   machine.allocations.free(at);
+  if (const std::size_t released = before - machine.capacity.used(device); released > 0) {
+    machine.clock.host_unmaps(1);
+    machine.clock.host_releases(released);
+  }
   machine.ordering.forget(range);
   return machine.sticky.load();
 }

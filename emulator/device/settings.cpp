@@ -194,7 +194,14 @@ Rates parse_rates(std::string_view text) {
       {"kernel", &rates.kernel},
       {"launch", &rates.launch},
       {"call", &rates.call},
-      {"hop", &rates.hop}};
+      {"hop", &rates.hop},
+      {"create", &rates.create},
+      {"map", &rates.map},
+      {"access", &rates.access},
+      {"unmap", &rates.unmap},
+      {"release", &rates.release},
+      {"create_rate", &rates.create_rate},
+      {"release_rate", &rates.release_rate}};
   for (const std::string_view item : settings::items(text)) {
     const auto [name, value] = settings::name_and_value(item);
     for (const auto& [each, rate] : known)

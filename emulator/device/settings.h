@@ -41,6 +41,15 @@ struct Rates {
   double launch = 4e-6;  // host time of an operator, without its calls
   double call = 1e-6;    // host time of a call
   double hop = 0;        // delay of a waiting stream after the event that it waits for
+  // Host time of calls on virtual memory besides `call`, for each chunk
+  double create = 0;
+  double map = 0;
+  double access = 0;  // also for each device
+  double unmap = 0;
+  double release = 0;
+  // Bytes per second of host time besides
+  double create_rate = 1e18;   // of creating, mapping and access together
+  double release_rate = 1e18;  // of unmapping and release together
 
   /// Seconds of that many operations without other limits.
   [[nodiscard]] double seconds(double flops, Arithmetic arithmetic, KernelKind kind) const;

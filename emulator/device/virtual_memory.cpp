@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 namespace spillway::emulator {
 namespace {
@@ -318,6 +319,18 @@ std::optional<Range> VirtualMemory::mapping_of(CUdeviceptr at) const {
 
 bool VirtualMemory::overlaps(Range range) const {
   return first_overlap(reservations_, range) != reservations_.end();
+}
+
+std::size_t VirtualMemory::mappings_in(Range range) const {
+  if (range.end <= range.begin) return 0;
+  const auto count =
+      std::distance(mappings_.lower_bound(range.begin), mappings_.lower_bound(range.end));
+  return static_cast<std::size_t>(count);
+}
+
+std::size_t VirtualMemory::bytes_of(CUmemGenericAllocationHandle handle) const {
+  const auto found = physical_.find(handle);
+  return found == physical_.end() ? 0 : found->second.bytes;
 }
 
 void VirtualMemory::drop_if_unused(CUmemGenericAllocationHandle handle) {

@@ -70,6 +70,10 @@ class VirtualMemory {
   /// The mapping that contains `at`.
   [[nodiscard]] std::optional<Range> mapping_of(CUdeviceptr at) const;
   [[nodiscard]] bool overlaps(Range range) const;
+  /// Number of mappings that begin in `range`.
+  [[nodiscard]] std::size_t mappings_in(Range range) const;
+  /// Bytes of a handle's memory; 0 if it is unknown.
+  [[nodiscard]] std::size_t bytes_of(CUmemGenericAllocationHandle handle) const;
 
  private:
   struct Reservation {

@@ -15,6 +15,19 @@ CUresult allocate(Machine& machine, From&& from, CUdeviceptr* at, std::size_t by
   return result;
 }
 
+/// Outside pools, new memory costs the host what a chunk of it would.
+CUresult allocate_now(Machine& machine, int device, CUdeviceptr* at, std::size_t bytes) {
+  const std::size_t before = machine.capacity.used(device);
+  const CUresult result = allocate(machine, device, at, bytes);
+  const std::size_t grown = machine.capacity.used(device) - before;
+  if (grown > 0) {
+    machine.clock.host_creates(grown);
+    machine.clock.host_maps();
+    machine.clock.host_allows(1, 1);
+  }
+  return result;
+}
+
 }  // namespace
 
 CUresult MemGetInfo(std::size_t* free, std::size_t* total) {
@@ -28,7 +41,7 @@ CUresult MemGetInfo(std::size_t* free, std::size_t* total) {
 
 CUresult MemAlloc(CUdeviceptr* at, std::size_t bytes) {
   return call_on_device<"cuMemAlloc">(
-      [&](Machine& machine, int device) { return allocate(machine, device, at, bytes); });
+      [&](Machine& machine, int device) { return allocate_now(machine, device, at, bytes); });
 }
 
 CUresult MemAllocPitch(
@@ -44,7 +57,7 @@ CUresult MemAllocPitch(
     if (row < width || __builtin_mul_overflow(row, height, &bytes)) {
       return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    const CUresult result = allocate(machine, device, at, bytes);
+    const CUresult result = allocate_now(machine, device, at, bytes);
     if (result == CUDA_SUCCESS) *pitch = row;
     return result;
   });

@@ -44,14 +44,21 @@ CUresult MemCreate(CUmemGenericAllocationHandle* handle,
       return refuse("host memory from cuMemCreate");
     }
     const CUresult result = machine.virtual_memory.create(bytes, *properties, handle);
-    if (result == CUDA_SUCCESS) device_allocations().add();
+    if (result == CUDA_SUCCESS) {
+      device_allocations().add();
+      machine.clock.host_creates(bytes);
+    }
     return result;
   });
 }
 
 CUresult MemRelease(CUmemGenericAllocationHandle handle) {
-  return call<"cuMemRelease">(
-      [&](Machine& machine) { return machine.virtual_memory.release(handle); });
+  return call<"cuMemRelease">([&](Machine& machine) {
+    const std::size_t bytes = machine.virtual_memory.bytes_of(handle);
+    const CUresult result = machine.virtual_memory.release(handle);
+    if (result == CUDA_SUCCESS) machine.clock.host_releases(bytes);
+    return result;
+  });
 }
 
 CUresult MemMap(CUdeviceptr at,
@@ -63,13 +70,20 @@ CUresult MemMap(CUdeviceptr at,
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
     std::uintptr_t first = at;
     const CUresult result = machine.virtual_memory.map(at, bytes, offset, handle, &first);
-    if (result == CUDA_SUCCESS && first != at) machine.ordering.add_view({at, at + bytes}, first);
-    return result;
+    if (result != CUDA_SUCCESS) return result;
+    machine.clock.host_maps();
+    if (first != at) machine.ordering.add_view({at, at + bytes}, first);
+    return CUDA_SUCCESS;
   });
 }
 
 CUresult MemUnmap(CUdeviceptr at, std::size_t bytes) {
-  return call<"cuMemUnmap">([&](Machine& machine) { return unmap(machine, at, bytes); });
+  return call<"cuMemUnmap">([&](Machine& machine) {
+    const std::size_t chunks = machine.virtual_memory.mappings_in({at, at + bytes});
+    const CUresult result = unmap(machine, at, bytes);
+    if (result == CUDA_SUCCESS) machine.clock.host_unmaps(chunks);
+    return result;
+  });
 }
 
 CUresult MemSetAccess(CUdeviceptr at,
@@ -77,7 +91,11 @@ CUresult MemSetAccess(CUdeviceptr at,
                       const CUmemAccessDesc* access,
                       std::size_t count) {
   return call<"cuMemSetAccess">([&](Machine& machine) {
-    return machine.virtual_memory.set_access(at, bytes, access, count);
+    const CUresult result = machine.virtual_memory.set_access(at, bytes, access, count);
+    if (result == CUDA_SUCCESS) {
+      machine.clock.host_allows(machine.virtual_memory.mappings_in({at, at + bytes}), count);
+    }
+    return result;
   });
 }
 

@@ -34,7 +34,15 @@ MEASURED = {
     "pageable": 8e9,
     "kernel": 3e-6,
     "launch": 5e-6,
+    "create": 3e-5,
+    "map": 0.0,
+    "access": 4e-5,
+    "unmap": 2e-5,
+    "release": 1e-5,
+    "create_rate": 3e12,
+    "release_rate": 1e18,
 }
+CALLS = ("create", "map", "access", "unmap", "release", "create_rate", "release_rate")
 
 
 def rates(profile: profiles.Profile) -> dict[str, float]:
@@ -61,6 +69,7 @@ def test_profile_has_what_was_measured(tmp_path: Path) -> None:
         "tf32": 4e14, "single": 8e13, "double": 4e13, "memory": 2e12, "duplex": 0.75,
         "pageable": 8e9, "kernel": 3e-6, "launch": 5e-6,
         "fp8": 1.6e15, "int8": 1.6e15, "peers": 3.2e10, "call": 1e-6, "hop": 1e-6,  # assumed
+        **{name: MEASURED[name] for name in CALLS},
     }  # fmt: skip
 
 
@@ -133,7 +142,7 @@ def test_measuring_the_emulated_gpu_gives_its_profile_back(tmp_path: Path, name:
     assert float(found.link_d2h) == pytest.approx(float(there.link_d2h), rel=1e-3)
     left, right = rates(found), rates(there)
     assert left["memory"] == pytest.approx(right["memory"], rel=1e-3)
-    for name in ("pageable", "kernel", "launch"):
+    for name in ("pageable", "kernel", "launch", *CALLS):
         assert left[name] == pytest.approx(right[name], rel=0.02), name
     assert left["duplex"] == pytest.approx(
         right["duplex"], rel=0.05

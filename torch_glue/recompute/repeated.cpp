@@ -16,6 +16,7 @@ constexpr Kind kKinds[] = {
     {"bmm", Kind::kExpensive},
     {"baddbmm", Kind::kExpensive},
     {"addbmm", Kind::kExpensive},
+    {"_grouped_mm", Kind::kExpensive},
     {"mv", Kind::kExpensive},
     {"addmv", Kind::kExpensive},
     {"_scaled_dot_product_flash_attention", Kind::kExpensive | Kind::kDraws},

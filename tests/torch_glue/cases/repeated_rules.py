@@ -15,6 +15,7 @@ from cases.measure import last, same
 
 INDEX = torch.arange(48).flip(0)
 MASK = torch.arange(48) % 3 == 0
+ENDS = torch.tensor([48, 48, 320, 768], dtype=torch.int32)
 
 
 def attention(backend, share=0.0, causal=False):
@@ -82,6 +83,12 @@ EXPENSIVE = {
     "bmm": lambda x, w: torch.bmm(x.view(3, 64, 64), w.expand(3, 64, 64)),
     "baddbmm": lambda x, w: torch.baddbmm(w[0], x.view(3, 64, 64), w.expand(3, 64, 64), beta=0.5, alpha=2),
     "einsum": lambda x, w: torch.einsum("bij,jk->bik", x.view(3, 64, 64), w),
+    "grouped_product": lambda x, w: F.grouped_mm(
+        x.bfloat16().view(768, 16), w.bfloat16().view(4, 16, 64), offs=ENDS.cuda()
+    ),
+    "grouped_product_of_a_batch": lambda x, w: torch._grouped_mm(
+        x.bfloat16().view(12, 64, 16), w.bfloat16().view(16, 256).expand(12, 16, 256)
+    ),
     "flash": attention(SDPBackend.FLASH_ATTENTION),
     "flash_with_dropout": attention(SDPBackend.FLASH_ATTENTION, 0.3, causal=True),
     "efficient": attention(SDPBackend.EFFICIENT_ATTENTION),

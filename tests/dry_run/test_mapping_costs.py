@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In a dry run, calls to the driver that create and map memory cost the host time by the profile."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+from conftest import spillway
+
+# Steps whose last one needs memory of another size. Of each: its time, the calls in it, and the bytes that it
+# reserved.
+STEPS = """
+import ctypes, json, time
+import torch
+
+count = ctypes.CDLL(None).spillway_emulator_count
+count.restype = ctypes.c_uint64
+CALLS = ("cuMemCreate", "cuMemMap", "cuMemUnmap", "cuMemAlloc")
+steps = []
+for size in (1 << 28, 1 << 28, 1 << 29):
+    counts = [count(call.encode()) for call in CALLS]
+    reserved, at = torch.cuda.memory_reserved(), time.perf_counter()
+    torch.empty(size, dtype=torch.uint8, device="cuda")
+    took = time.perf_counter() - at
+    calls = [count(call.encode()) - before for call, before in zip(CALLS, counts)]
+    steps.append((took, *calls, torch.cuda.memory_reserved() - reserved))
+print(json.dumps(steps))
+"""
+COSTS = {"create": 1e-3, "map": 2e-3, "access": 4e-3, "unmap": 8e-3, "release": 16e-3}
+COSTS |= {"create_rate": 1e9, "release_rate": 1e9}
+
+
+def steps(options: tuple[str, ...], costs: dict[str, float]) -> list[Any]:
+    rates = ",".join(f"{name}={cost}" for name, cost in costs.items())
+    done = spillway("dry-run", "h200", *options, "--rates", rates, "--", sys.executable, "-c", STEPS)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[0])
+
+
+@pytest.mark.parametrize("options", [(), ("--ratio", "0")], ids=["torch's allocator", "the heap"])
+def test_step_that_needs_new_memory_takes_as_much_longer_as_its_calls_cost(options: tuple[str, ...]) -> None:
+    free = {name: 1e18 if name.endswith("rate") else 0.0 for name in COSTS}
+    without, with_costs = steps(options, free), steps(options, COSTS)
+    chunks = []
+    for (base, *counts), (took, *others) in zip(without, with_costs, strict=True):
+        assert counts == others
+        created, mapped, unmapped, allocated, reserved = counts
+        assert unmapped == 0
+        calls = (created + allocated) * COSTS["create"]
+        calls += (mapped + allocated) * (COSTS["map"] + COSTS["access"])
+        assert took - base == pytest.approx(calls + reserved / COSTS["create_rate"], abs=1e-9)
+        chunks.append(mapped + allocated)
+    assert chunks[0] > 0 and chunks[1] == 0 and chunks[2] > 0
