@@ -295,19 +295,13 @@ PagedPlacement place_apart(std::span<const Lifetime> blocks, std::uint32_t perio
 
 }  // namespace
 
-PagedPlacement place_in_pages(std::span<const Lifetime> blocks,
-                              std::uint32_t period,
-                              Bytes page,
-                              const Placement& whole) {
+PagedPlacement place_in_pages(std::span<const Lifetime> blocks, std::uint32_t period, Bytes page) {
+  Placement whole = place(blocks, period);
   PagedPlacement paged = place_apart(blocks, period, page);
   if (paged.size < whole.size) return paged;
-  return {whole.offsets,
+  return {std::move(whole.offsets),
           std::vector<std::vector<std::uint32_t>>(blocks.size()),
           whole.size.rounded_up(page)};
-}
-
-PagedPlacement place_in_pages(std::span<const Lifetime> blocks, std::uint32_t period, Bytes page) {
-  return place_in_pages(blocks, period, page, place(blocks, period));
 }
 
 }  // namespace spillway

@@ -62,10 +62,4 @@ struct PagedPlacement {
 /// that are allocated when the fewest bytes are.
 PagedPlacement place_in_pages(std::span<const Lifetime> blocks, std::uint32_t period, Bytes page);
 
-/// The same with the result of place() for these blocks.
-PagedPlacement place_in_pages(std::span<const Lifetime> blocks,
-                              std::uint32_t period,
-                              Bytes page,
-                              const Placement& whole);
-
 }  // namespace spillway

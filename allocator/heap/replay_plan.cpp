@@ -79,31 +79,13 @@ ReplayPlan without_addresses(StepSequence sequence) {
   return plan;
 }
 
-/// Large enough that there are at most some hundred pages.
+/// Large enough that there are at most some thousand pages.
 Bytes page_for(Bytes size, Bytes granularity) {
-  constexpr std::uint64_t kMaxPages = 1024;
+  constexpr std::uint64_t kMaxPages = 4096;
   Bytes page = granularity;
   while (page.count() * kMaxPages < size.count())
     page += page;
   return page;
-}
-
-/// The placement in the largest pages, of at least `granularity`, with which it fits in `room`:
-/// each page costs calls to the driver, also where a view maps it. Otherwise the smallest
-/// placement.
-std::pair<PagedPlacement, Bytes> place_in_largest_pages(const std::vector<Lifetime>& lives,
-                                                        std::uint32_t period,
-                                                        Bytes room,
-                                                        Bytes granularity) {
-  const Placement whole = place(lives, period);
-  Bytes page = page_for(room, granularity);
-  std::pair<PagedPlacement, Bytes> best{place_in_pages(lives, period, page, whole), page};
-  while (best.first.size > room && page > granularity) {
-    page = Bytes{page.count() / 2};
-    PagedPlacement next = place_in_pages(lives, period, page, whole);
-    if (next.size < best.first.size) best = {std::move(next), page};
-  }
-  return best;
 }
 
 }  // namespace
@@ -124,24 +106,28 @@ ReplayPlan replay_plan_within(StepSequence sequence, Bytes room, Bytes granulari
   const Tenants tenants = tenants_of(sequence, [](const StepRequest&) { return true; });
   const auto period = static_cast<std::uint32_t>(sequence.requests.size());
   const Bytes least = peak_allocated(tenants.lives, period);
-  constexpr std::uint64_t kTolerance = 256;
-  const Bytes enough = room + Bytes{room.count() / kTolerance};
+  Bytes page = page_for(std::max(room, least), granularity);
   Bytes allocated = std::max(room, least);
   PagedPlacement placement;
-  Bytes page;
+  Bytes placed_in;  // its page
   for (int tries = 0; tries < kMaxTries; ++tries) {
-    auto [next, its_page] = place_in_largest_pages(
-        left_alone(sequence, tenants, allocated), period, std::max(enough, least), granularity);
+    PagedPlacement next = place_in_pages(left_alone(sequence, tenants, allocated), period, page);
     const Bytes size = next.size;
     if (tries == 0 || size < placement.size) {
       placement = std::move(next);
-      page = its_page;
+      placed_in = page;
     }
-    if (size <= enough || allocated == least) break;
-    allocated = std::max(least, saturating_sub(allocated, size - room));
+    if (size <= room) break;
+    if (page > granularity) {  // large pages are partly empty
+      page = granularity;
+    } else if (allocated == least) {
+      break;
+    } else {
+      allocated = std::max(least, saturating_sub(allocated, size - room));
+    }
   }
   ReplayPlan plan = without_addresses(std::move(sequence));
-  plan.page = page;
+  plan.page = placed_in;
   plan.plain = false;
   plan.size = placement.size;
   for (std::size_t i = 0; i < tenants.requests.size(); ++i) {

@@ -33,9 +33,8 @@ ReplayPlan replay_plan_of(StepSequence sequence);
 /// A replay plan also for the blocks that the next step frees, and those that copies or other
 /// streams still use when freed. While all of them fit in `room`, memory with pending uses is not
 /// reused, so that no stream waits needlessly. Beyond that, the memory freed first is reused first.
-/// Exceeds `room` by more than a 256th only if the peak of the allocated bytes does, or by a few
-/// pages, which are multiples of `granularity`. Larger pages take fewer calls to the driver, and
-/// are tried first.
+/// Exceeds `room` only if the peak of the allocated bytes does, or by a few pages, which are
+/// multiples of `granularity`.
 ReplayPlan replay_plan_within(StepSequence sequence, Bytes room, Bytes granularity);
 
 }  // namespace spillway
