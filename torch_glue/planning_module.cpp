@@ -215,9 +215,6 @@ void define_planning(py::module_& module) {
            py::arg("warns") = false)
       .def_property_readonly_static("AUTO", [](const py::object&) { return Budget::kAuto; });
   module.def("explain", &explain, py::arg("tag"), py::arg("device"), py::arg("points"));
-  module.def("timed_steps", [](const std::string& tag) {
-    return Runtime::instance().plans().timed_steps(intern_tag(tag));
-  });
   module.def("records", [](const std::string& tag) {
     return Runtime::instance().plans().records(intern_tag(tag));
   });

@@ -16,6 +16,10 @@ int recordings SPILLWAY_GUARDED_BY(recordings_mutex) = 0;
 
 constexpr auto kNoStorage = StepTimes::kNoStorage;
 
+/// Measured steps that the device has not finished. Further ones are not measured: hosts may be any
+/// number of steps ahead.
+constexpr std::size_t kMostLate = 8;
+
 /// Bytes per second, both ways, for a step without copies: half of a PCIe 5 link, so that plans do
 /// not overestimate it.
 constexpr double kUnknownRate = 25e9;
@@ -121,6 +125,11 @@ bool is_copy(const Span& span) {
   return span.kind == Span::Kind::kOut || span.kind == Span::Kind::kIn;
 }
 
+/// Whether a span began after that mark. At one time of the device the order of submission counts.
+bool follows(const Span& span, const Span& mark) {
+  return span.begin != mark.begin ? span.begin > mark.begin : span.submitted > mark.submitted;
+}
+
 LinkRates link_of(const std::vector<Span>& spans) {
   CopyTimes out;
   CopyTimes in;
@@ -178,11 +187,11 @@ std::vector<Span> take_step(std::vector<Span>& spans) {
   std::uint64_t begin = 0;
   for (const Span& span : spans) {
     const bool begins = span.kind == Span::Kind::kSaved && span.storage == kNoStorage;
-    if (begins && span.begin <= ended.begin) begin = std::max(begin, span.begin);
+    if (begins && !follows(span, ended)) begin = std::max(begin, span.begin);
   }
   std::vector<Span> step;
   std::erase_if(spans, [&](const Span& span) {
-    if (span.begin > ended.begin) return false;
+    if (follows(span, ended)) return false;
     if (span.begin >= begin) step.push_back(span);
     return true;
   });
@@ -194,6 +203,7 @@ void StepRecording::begin(driver::Stream stream) {
   {
     const Lock lock(mutex_);
     if (measured_.empty()) spans_.clear();  // of steps whose measurement was given up
+    too_late_ = measured_.size() >= kMostLate;
   }
   turn_on();
   {
@@ -250,6 +260,7 @@ void StepRecording::mark(driver::Stream stream, Span::Kind kind, std::size_t sto
 }
 
 void StepRecording::saved(std::size_t storage, driver::Stream stream) {
+  if (too_late_) return follow();
   mark(stream, Span::Kind::kSaved, storage);
 }
 
@@ -266,13 +277,9 @@ void StepRecording::end() {
     stream = stream_;
   }
   if (stream) {
-    std::uint64_t number = 0;
-    {
-      const Lock lock(mutex_);
-      number = steps_;
-      measured_.push_back(number);
-    }
-    SpanLog::instance().mark_step(device_, *stream, Span::Kind::kEnded, number, curve_.event());
+    const Lock lock(mutex_);
+    if (SpanLog::instance().mark_step(device_, *stream, Span::Kind::kEnded, steps_, curve_.event()))
+      measured_.push_back(steps_);
   }
   turn_off();
 }

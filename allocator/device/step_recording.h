@@ -19,8 +19,8 @@ namespace spillway {
 /// The times of one device's recorded step from its spans; none if the spans are incomplete.
 std::optional<StepTimes> step_times_of(std::vector<driver::Span> spans);
 
-/// Takes the spans of the first ended step out of those of consecutive ones, and what precedes it.
-/// Copies belong to the step in which they began. Empty if no step has ended.
+/// Takes the spans of the first ended step out of those of consecutive ones, and drops what
+/// precedes it. Copies belong to the step in which they began. Empty if no step has ended.
 std::vector<driver::Span> take_step(std::vector<driver::Span>& spans);
 
 /// Measures the times of a step for planning, by the device's events (driver::SpanLog). Event
@@ -88,6 +88,7 @@ class StepRecording {
   const driver::Device device_;
   const AllocationCurve& curve_;
   std::atomic<bool> on_{false};
+  std::atomic<bool> too_late_{false};  // the running step is not measured
   Mutex mutex_;
   std::optional<driver::Stream> stream_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<Step> step_ SPILLWAY_GUARDED_BY(mutex_);  // the running step

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -132,12 +133,15 @@ struct SpanLog::State {
       return true;
     }
 
+    /// A stream's spans end in order: the device may reach a later one between two queries.
     void resolve(Queue& queue) {
       std::deque<Pending> left;
+      std::set<std::uint64_t> late;  // streams
       for (Pending& each : queue.pending) {
-        if (resolve(each)) {
+        if (!late.contains(each.span.stream) && resolve(each)) {
           queue.end(each);
         } else {
+          late.insert(each.span.stream);
           left.push_back(each);
         }
       }
@@ -284,17 +288,18 @@ void SpanLog::mark(const Device& device, Stream stream) {
   computes_on(device, stream);
 }
 
-void SpanLog::mark_step(const Device& device,
+bool SpanLog::mark_step(const Device& device,
                         Stream stream,
                         Span::Kind kind,
                         std::uint64_t storage,
                         std::uint64_t event) {
   const CurrentDevice current(*device.api, device.context);
   Begun here = begin(device, stream, kind);
-  if (here.event == nullptr) return;
+  if (here.event == nullptr) return false;
   here.span.storage = storage;
   here.span.other = event;
   ended(device, here, here.event);
+  return true;
 }
 
 void SpanLog::computes_on(const Device& device, Stream stream) {

@@ -103,8 +103,8 @@ class SpanLog {
   void computes_on(const Device& device, Stream stream);
   void mark_again();
 
-  /// A point of a step that a plan is made from.
-  void mark_step(const Device& device,
+  /// A point of a step that a plan is made from. Returns whether it is timed.
+  bool mark_step(const Device& device,
                  Stream stream,
                  Span::Kind kind,
                  std::uint64_t storage,

@@ -115,7 +115,7 @@ void BudgetChooser::add_step_duration(double seconds, std::size_t steps_ago) {
   shape->add_step_duration(seconds);
 }
 
-/// For another one. Nothing refers to it any more.
+/// Drops the least recently used shape and all references to it.
 void BudgetChooser::drop_oldest_shape() {
   const Shape& dropped = shapes_.oldest();
   std::erase(candidates_, &dropped);
@@ -153,7 +153,6 @@ bool BudgetChooser::needs_times() const {
 }
 
 void BudgetChooser::time(const StepTimes& times, std::size_t steps_ago) {
-  ++counts_.timed;
   if (steps_ago == 0 && recorded_last_ != nullptr) {
     std::exchange(recorded_last_, nullptr)->time(times);
   } else if (steps_ago < followed_.size() && followed_[steps_ago].shape != nullptr) {

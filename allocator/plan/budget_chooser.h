@@ -26,7 +26,7 @@ struct StepMemory {
   /// Peak of the reserved bytes that similar steps will reach again; zero if unknown. If a planned
   /// step exceeded the budget, later plans leave at least the excess free.
   Bytes reserved_following_plan{};
-  bool host_stalled = false;  // by mapping memory; the step's times are not used
+  bool host_stalled = false;  // by mapping memory; its times count only if they are faster
   bool pressed = false;       // storages were offloaded because the device had no room
   Bytes missing{};            // of the budget, for the addresses of similar steps
 };
@@ -110,7 +110,6 @@ class BudgetChooser {
   /// Counters since the beginning.
   struct Counts {
     std::uint64_t records = 0;          // changes to the recorded steps
-    std::uint64_t timed = 0;            // timed steps
     std::uint64_t mismatches = 0;       // steps that began like a known one and diverged
     std::uint64_t optimized_steps = 0;  // steps that ended with an optimizer step
   };

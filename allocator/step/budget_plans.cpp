@@ -58,10 +58,6 @@ std::uint64_t BudgetPlans::records(TagId tag) const {
   return sum(tag, &BudgetChooser::Counts::records);
 }
 
-std::uint64_t BudgetPlans::timed_steps(TagId tag) const {
-  return sum(tag, &BudgetChooser::Counts::timed);
-}
-
 bool BudgetPlans::awaits_times(DeviceId device) {
   bool awaits = false;
   with_each(device, [&](BudgetChooser& chooser) { awaits = awaits || chooser.awaits_times(); });

@@ -25,8 +25,6 @@ class BudgetPlans {
   [[nodiscard]] std::vector<KnownStep> known_steps(TagId tag, DeviceId device) const;
   /// Number of changes to them, over all devices.
   [[nodiscard]] std::uint64_t records(TagId tag) const;
-  /// Number of timed steps, over all devices.
-  [[nodiscard]] std::uint64_t timed_steps(TagId tag) const;
 
   /// Whether the next step's plan needs the times of the device's last step.
   [[nodiscard]] bool awaits_times(DeviceId device);

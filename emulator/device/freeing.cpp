@@ -11,11 +11,13 @@ CUresult free_and_wait(Machine& machine, CUdeviceptr at) {
   const Range range = block->range;
   block->freeing = true;  // the wait may release the lock
   const int device = block->device;
+  const bool pooled = block->pooled;
   host_syncs().add();
   machine.streams.synchronize_device(device);
   const std::size_t before = machine.capacity.used(device);
   machine.allocations.free(at);
-  if (const std::size_t released = before - machine.capacity.used(device); released > 0) {
+  const std::size_t released = before - machine.capacity.used(device);
+  if (released > 0 && !pooled) {
     machine.clock.host_unmaps(1);
     machine.clock.host_releases(released);
   }

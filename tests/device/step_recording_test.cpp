@@ -126,6 +126,21 @@ TEST(StepTimesTest, StepsAreTakenOneByOneAsTheyEnd) {
   EXPECT_TRUE(spans.empty());
 }
 
+TEST(StepTimesTest, AStepThatBeginsAsAnotherOneEndsIsTheLaterOne) {
+  std::vector<Span> spans = step_of(1, 0, 4);
+  for (Span span : step_of(2, 4, 6)) {
+    span.submitted = 1;
+    spans.push_back(span);
+  }
+
+  const auto first = step_times_of(take_step(spans));
+  const auto second = step_times_of(take_step(spans));
+
+  ASSERT_TRUE(first && second);
+  EXPECT_DOUBLE_EQ(first->end, 4e-3);
+  EXPECT_DOUBLE_EQ(second->end, 6e-3);
+}
+
 TEST(StepTimesTest, WhatPrecedesAStepIsNotPartOfIt) {
   std::vector<Span> spans = step_of(1, 0, 4);
   spans.pop_back();  // its measurement was given up

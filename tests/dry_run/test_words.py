@@ -10,7 +10,7 @@ import pytest
 from spillway.dry_run import words
 from spillway.dry_run.answer import missing
 from spillway.dry_run.emulator import KINDS, Block, Ended
-from spillway.dry_run.figures import Moment, measured_steps, process_figures, settled_steps, steps_of
+from spillway.dry_run.figures import Moment, measured_steps, process_figures, steps_of
 
 BLOCKS = [
     Block(300, "activations", "aten::mul", "a.py:1 in f, a.py:9 in g"),
@@ -77,15 +77,6 @@ def test_with_a_budget_steps_count_that_follow_one_plan() -> None:
     replaced = planned(60, 5, 1, 0)
     assert measured_steps([BEGINNING, *RECORDED, *FOLLOWED, replaced]) == range(2, 4)
     assert measured_steps([BEGINNING, *RECORDED, *FOLLOWED, replaced, replaced]) == range(4, 6)
-
-
-def test_steps_that_are_timed_for_a_plan_count_only_without_others() -> None:
-    timed = [replace(FOLLOWED[0], end_ms=[60 + at], timed=(at,)) for at in range(3)]
-    begun = [BEGINNING, *RECORDED, *timed]
-    assert settled_steps(begun) == range(0)
-    assert measured_steps(begun) == range(2, 5)
-    after = [replace(timed[-1], end_ms=[70 + at]) for at in range(2)]
-    assert settled_steps([*begun, *after]) == measured_steps([*begun, *after]) == range(4, 7)
 
 
 def test_steps_that_offload_and_steps_that_keep_are_not_averaged() -> None:

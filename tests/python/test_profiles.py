@@ -168,6 +168,17 @@ def test_env_knows_profiles_too() -> None:
     assert "unset SPILLWAY_EMULATE_PROFILE\n" in result.stdout
 
 
+def test_rates_may_leave_out_the_costs_of_mapping_memory(tmp_path: Path) -> None:
+    whole = (Path(profiles.__file__).parent / "h100.toml").read_text()
+    costs = ("create", "map", "access", "unmap", "release")
+    file = tmp_path / "old.toml"
+    file.write_text("\n".join(line for line in whole.splitlines() if not line.startswith(costs)))
+    assert "create" not in file.read_text()
+    rates = dict(each.split("=") for each in profiles.read(str(file)).settings(True)["rates"].split(","))
+    assert all(float(rates[cost]) > 0 for cost in costs)
+    assert float(rates["create_rate"]) > 1e9
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -70,5 +70,25 @@ TEST(LateStepsTest, MeasuredStepsThatEndLateOnTheDeviceAreAllMeasured) {
   EXPECT_EQ(measured, (std::vector<std::size_t>{0, 1, 2, 4, 5}));
 }
 
+TEST(LateStepsTest, OfAnyNumberOfLateStepsFewAreMeasured) {
+  const auto device = driver::Device::open(*driver::api().value(), DeviceId{0}).value();
+  const driver::CurrentDevice current(*device.api, device.context);
+  const driver::Stream stream{CUstream{nullptr}};
+  AllocationCurve curve;
+  StepRecording recording(device, curve);
+  for (int step = 0; step < 100; ++step) {
+    recording.begin(stream);
+    recording.saved(0, stream);
+    recording.end();
+  }
+
+  device.api->StreamSynchronize(stream.handle());
+  const auto measured = recording.take(std::nullopt);
+
+  ASSERT_FALSE(measured.empty());
+  EXPECT_EQ(measured.front().steps_ago, 99U);
+  EXPECT_LT(measured.size(), 20U);
+}
+
 }  // namespace
 }  // namespace spillway

@@ -28,8 +28,6 @@ class Moment:
     #: By tag with a budget: how often its recordings have changed, and the bytes that the last step offloaded
     #: and recomputed. Equal for steps that follow one plan; empty without a budget.
     plans: tuple[Any, ...] = ()
-    #: By tag with a budget: how many steps were timed for its plans so far. The host waits for those.
-    timed: tuple[int, ...] = ()
     #: Whether the job kept in the last step what it could have offloaded, since that does not lower its peak.
     keeps: bool = False
 
@@ -72,24 +70,23 @@ def steps_of(moments: Sequence[Moment]) -> dict[str, Any]:
 
 def measured_steps(moments: Sequence[Moment]) -> range:
     """The steps, counted from 0, whose time is the program's. Not the first, which makes the optimizer's
-    state, unless it is the only one. With a budget settled_steps(), or those that are still timed where there
-    are no others; empty where there are no such steps. Where a job has found that offloading does not lower
-    its peak, the last two or more in a row that offloaded, or that did not."""
+    state, unless it is the only one. With a budget settled_steps(); empty where there are none. Where a job
+    has found that offloading does not lower its peak, the last two or more in a row that offloaded, or that
+    did not."""
     count = len(moments) - 1
     if count < 1:
         return range(0)
-    plans = [moment.plans for moment in moments[1:]]
-    if any(plans):
-        return settled_steps(moments) or _but_first(_last_alike(plans))
+    if any(moment.plans for moment in moments[1:]):
+        return settled_steps(moments)
     later = range(min(1, count - 1), count)
     kept = [(step in later, moments[step + 1].keeps) for step in range(count)]
     return _last_alike(kept) or later
 
 
 def settled_steps(moments: Sequence[Moment]) -> range:
-    """The last two or more steps in a row that follow one plan of a budget and are not timed for it. Those
-    before are kept or recorded. Without the first step. Empty where there are no such steps."""
-    return _but_first(_last_alike([(moment.plans, moment.timed) for moment in moments[1:]]))
+    """The last two or more steps in a row that follow one plan of a budget. Those before are kept or
+    recorded. Without the first step. Empty where there are no such steps."""
+    return _but_first(_last_alike([moment.plans for moment in moments[1:]]))
 
 
 def _but_first(steps: range) -> range:

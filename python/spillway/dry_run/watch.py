@@ -100,7 +100,6 @@ class _Watch:
             to_host,
             to_device,
             plans,
-            tuple(_timed_steps(tag) for tag, *_ in plans),
             any("cannot_help" in step["last"]["skipped"] for step in tags.values()),
         )
 
@@ -261,12 +260,6 @@ def _tags() -> dict[str, TagStats]:
     from spillway._load import glue
 
     return glue().stats()["tags"] if glue.cache_info().currsize else {}
-
-
-def _timed_steps(tag: str) -> int:
-    from spillway._load import glue
-
-    return glue().timed_steps(tag)
 
 
 def _budget_missed() -> str | None:
