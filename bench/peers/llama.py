@@ -24,11 +24,15 @@ class Size:
     length: int
 
 
-SMALL = Size(layers=3, width=128, hidden=384, heads=4, groups=2, words=512, batch=2, length=32)
-#: Without biases, 2.0 billion parameters: a vocabulary of 32000 words in place of 128256.
-FULL = Size(
-    layers=8, width=4096, hidden=14336, heads=32, groups=8, words=32000, batch=4, length=4096
-)
+SMALL = Size(layers=4, width=512, hidden=1408, heads=8, groups=4, words=4096, batch=2, length=32)
+
+
+def full(batch: int) -> Size:
+    """2.0 billion parameters: a vocabulary of 32000 words in place of 128256."""
+    return Size(8, 4096, 14336, heads=32, groups=8, words=32000, batch=batch, length=4096)
+
+
+SIZES = {"small": SMALL, "full-1": full(1), "full-4": full(4)}
 
 
 class Block(nn.Module):

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from spillway.emulator import is_dry_run
 from torch import nn
 
+from bench.peers.host import NoAdam
 from bench.peers.llama import Llama
 
 LR = 1e-3
@@ -51,6 +53,8 @@ class Asked:
     micro_batches: int = 1
     schedule: bool = False
     own: bool = False
+    #: The host's, in a dry run.
+    rate: float = 0.0
 
 
 def factor(step: int) -> float:
@@ -138,6 +142,8 @@ def deepspeed(model: Llama, asked: Asked, zero: dict[str, Any]) -> Trainer:
     optimizer = DeepSpeedCPUAdam(
         model.parameters(), lr=LR, weight_decay=DECAY, fp32_optimizer_states=False
     )
+    if is_dry_run():
+        optimizer.ds_opt_adam = NoAdam(asked.rate)
     engine, optimizer, _, _ = deepspeed.initialize(
         model=model, optimizer=optimizer, config=config, lr_scheduler=scheduler
     )
@@ -186,9 +192,16 @@ def bitsandbytes_8bit(model: Llama, asked: Asked) -> Trainer:
 def accelerate_hooks(model: Llama, asked: Asked) -> Trainer:
     """Weights on the host, each module's on the GPU during its own forward pass."""
     from accelerate import cpu_offload
+    from accelerate.hooks import remove_hook_from_submodules
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=DECAY)
-    return by(cpu_offload(model, torch.device("cuda")), optimizer)
+    model = cpu_offload(model, torch.device("cuda"))
+
+    def finals() -> Iterable[torch.Tensor]:
+        remove_hook_from_submodules(model)  # which puts the weights back
+        return model.parameters()
+
+    return by(model, optimizer, parameters=finals)
 
 
 def accelerate_whole(model: Llama, asked: Asked) -> Trainer:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One system trains the model: `train.py WAY small|full STEPS [clip] [accumulate] [schedule] [own]`.
+"""One system trains the model: `train.py WAY small|full-1|full-4 STEPS [clip] [accumulate] [schedule] [own] [free]
+[to=FILE]`.
 
 Prints JSON: per step the loss, the peak memory and the milliseconds, a digest of the final parameters, and
 what was raised instead, with its last line of the program that called the system.
@@ -8,17 +9,18 @@ what was raised instead, with its last line of the program that called the syste
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
-import time
 import warnings
 from contextlib import nullcontext
 from typing import Any
 
+import spillway
 import torch
 
 from bench.peers import systems
-from bench.peers.host import HostShapes
-from bench.peers.llama import FULL, SMALL, Size, llama
+from bench.peers.host import RATE, HostShapes
+from bench.peers.llama import SIZES, Size, llama
 from bench.peers.trainers import CLIP, TRAINERS, Asked, Trainer, factor
 
 MICRO_BATCHES = 2
@@ -36,12 +38,11 @@ def train(trainer: Trainer, size: Size, asked: Asked, steps: int, found: dict[st
     scheduler = None
     if asked.schedule and "schedule" not in trainer.own:
         scheduler = torch.optim.lr_scheduler.LambdaLR(trainer.optimizer, factor)
-    losses = []
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    losses, begins = [], []
     for _ in range(steps):
         torch.cuda.reset_peak_memory_stats()
-        began = time.perf_counter()
-        begin.record()
+        begins.append(torch.cuda.Event(enable_timing=True))
+        begins[-1].record()
         for _ in range(asked.micro_batches):
             words = torch.randint(size.words, (size.batch, size.length), generator=generator).cuda()
             loss = trainer.model(words)
@@ -58,42 +59,45 @@ def train(trainer: Trainer, size: Size, asked: Asked, steps: int, found: dict[st
         if scheduler:
             scheduler.step()
         trainer.zero_grad()
-        end.record()
-        torch.cuda.synchronize()
-        found["steps"].append(
-            {
-                "ms": round(begin.elapsed_time(end), 2),
-                "host_ms": round((time.perf_counter() - began) * 1e3, 2),
-                "peak": torch.cuda.max_memory_allocated(),
-                "reserved": torch.cuda.max_memory_reserved(),
-            }
-        )
+        memory = {"peak": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}
+        found["steps"].append(memory)
+    torch.cuda.synchronize()
+    for step, begin, end in zip(found["steps"], begins, begins[1:], strict=False):
+        step["ms"] = round(begin.elapsed_time(end), 2)
     found["losses"] = bits(losses)
-    found["values"] = [float(loss) for loss in losses]
 
 
 def main(way: str, scale: str, steps: str, *options: str) -> None:
-    size = {"small": SMALL, "full": FULL}[scale]
+    size = SIZES[scale]
+    to = next((each.removeprefix("to=") for each in options if each.startswith("to=")), os.devnull)
+    rate = 0.0 if "free" in options else RATE
     asked = Asked(
         clip="clip" in options,
         micro_batches=MICRO_BATCHES if "accumulate" in options else 1,
         schedule="schedule" in options,
         own="own" in options,
+        rate=rate,
     )
     found: dict[str, Any] = {"steps": []}
-    with HostShapes() if scale == "full" else nullcontext(), warnings.catch_warnings(record=True) as said:
+    on_gpu = way in ("plain", "fused")
+    with (
+        HostShapes(rate) if scale != "small" and not on_gpu else nullcontext(),
+        warnings.catch_warnings(record=True) as said,
+    ):
         warnings.simplefilter("always")
         try:
-            trainer = TRAINERS[way](llama(size), asked)
+            with torch.device("cuda") if scale != "small" and on_gpu else nullcontext():
+                model = llama(size)
+            trainer = TRAINERS[way](model, asked)
             train(trainer, size, asked, int(steps), found)
             if scale == "small":
-                found["parameters"] = bits(trainer.finals())
+                finals = [each.detach().cpu().clone() for each in trainer.finals()]
+                found["parameters"] = bits(finals)
+                found["unchanged"] = found["parameters"] == bits(llama(size).parameters())
+                torch.save(finals, to)
         except Exception as error:  # a system's: it is the finding
-            import traceback
-
-            if "-v" in options:
-                traceback.print_exc()
             found["failed"] = f"{type(error).__name__}: {error}"[:600]
+    found["fetched"] = spillway.stats().get("model_state", {}).get("fetched_bytes", 0)
     found["warnings"] = sorted({f"{each.category.__name__}: {each.message}"[:300] for each in said})
     systems.report(found)
 
