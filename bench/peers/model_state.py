@@ -170,6 +170,17 @@ def full_size(run: Run = dry) -> dict[str, dict[str, Any]]:
     return found
 
 
+def slower(found: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """By way, of the batches the worst: time, ours / its, with the host's arithmetic at its rate."""
+    worst: dict[str, float] = {}
+    for ways in found.values():
+        for way, one in ways.items():
+            if "ours" in one:
+                ours = one["ours"].get("ms", float("inf"))
+                worst[way] = max(worst.get(way, 0.0), ours / one["ms"])
+    return worst
+
+
 def measure() -> dict[str, Any]:
     prepare()
     return {"bits": bits(), "full_size": full_size()}
