@@ -96,7 +96,10 @@ def states(console: Console, command: list[str]) -> dict[str, Any]:
 
 
 #: By its name: what measures it, its page, and what follows the date in the name of its document.
-PARTS = {"activations": (activations, "peers", "peers"), "model-state": (states, "peers-state", "peers-state")}
+PARTS = {
+    "activations": (activations, "peers", "peers"),
+    "model-state": (states, "peers-state", "peers-state"),
+}
 
 
 def main(arguments: list[str]) -> int:

@@ -11,15 +11,15 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-#: Bytes a second that one operator of the host reads and writes, or 0: it takes no time. Assumed: one socket's
-#: eight channels of DDR5 have 307 GB/s. Favors the systems that compute on the host.
+#: Bytes a second that one operator of the host reads and writes. Assumed: one socket's eight channels of DDR5
+#: have 307 GB/s. Favors the systems that compute on the host.
 RATE = 200e9
 LARGE = 1 << 16
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def takes(count: float, rate: float) -> None:
-    """Advances the clock of the dry run by the time for so many bytes."""
+    """Advances the clock of the dry run by the time for this many bytes."""
     if rate:
         sleep = ctypes.CDLL(None).spillway_emulator_sleep
         sleep.argtypes = [ctypes.c_double]
@@ -27,8 +27,8 @@ def takes(count: float, rate: float) -> None:
 
 
 class HostShapes(TorchDispatchMode):
-    """Operators whose tensors are all on the host, one of them large, compute nothing and touch no memory. Small
-    results are 1, or false."""
+    """Operators whose tensors are all on the host, one of them large, compute nothing and touch no memory.
+    Small results are 1, or false. A rate of 0: they take no time."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class HostShapes(TorchDispatchMode):
         returns = op._schema.returns
         view = not op._schema.is_mutable and any(each.alias_info for each in returns)
         elsewhere = kwargs.get("device") is not None and torch.device(kwargs["device"]).type != "cpu"
-        return view or elsewhere or "pin" in op._schema.name or not returns and not op._schema.is_mutable
+        return view or elsewhere or "pin" in op._schema.name or not (returns or op._schema.is_mutable)
 
     @staticmethod
     def _made(op: Any, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -49,9 +49,10 @@ Run = Callable[..., dict[str, Any]]
 
 
 def launched(how: list[str], *arguments: str) -> dict[str, Any]:
-    """What probes/train.py prints under `spillway`'s command `how`; how it ended, where it printed nothing."""
+    """What probes/train.py prints under Spillway's command `how`, or how it ended without."""
     probe = [sys.executable, "-m", "bench.peers.probes.train", *arguments]
-    environment = {**os.environ, "TORCH_EXTENSIONS_DIR": str(EXTENSIONS), "CUBLAS_WORKSPACE_CONFIG": ":16:1"}
+    settings = {"TORCH_EXTENSIONS_DIR": str(EXTENSIONS), "CUBLAS_WORKSPACE_CONFIG": ":16:1"}
+    environment = {**os.environ, **settings}
     try:
         return last_json(
             output_of([sys.executable, "-m", "spillway", *how, "--", *probe], environment, 600, tail=3)

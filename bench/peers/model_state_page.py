@@ -15,25 +15,27 @@ NAMES = {"steps": "plain steps", "clip": "clipping", "accumulate": "2 micro-batc
 ELSEWHERE = (
     (
         "all that step on the host",
-        "The emulated GPU runs a CPU's kernels, so the same optimizer has the same bits on both. On a GPU it has others.",
+        "The emulated GPU runs a CPU's kernels, so an optimizer has the same bits on both. On a GPU it has "
+        "others.",
         "pytorch/pytorch#117940",
     ),
     (
         "FSDP2 `CPUOffloadPolicy`",
-        "The emulated GPU's process groups run over gloo. NCCL reduces nothing on the host, so clipping raises an "
-        "error unless the group has a backend for the host too.",
+        "The emulated GPU's process groups run over gloo. NCCL reduces nothing on the host, so clipping "
+        "raises an error unless the group has a backend for the host too.",
         "pytorch/pytorch#148532",
     ),
     (
         "bitsandbytes' paged optimizers",
-        "States are single precision or 8 bits, also of bfloat16 parameters, so bits differ from plain PyTorch's. They are in "
-        "unified memory, which the driver moves by page faults.",
+        "States are single precision or 8 bits, also of bfloat16 parameters, so bits differ from plain "
+        "PyTorch's. They are in unified memory, which the driver moves by page faults.",
         "`bitsandbytes/optim/optimizer.py`, `init_state` and `get_paged`, version {bitsandbytes}",
     ),
     (
         "accelerate `cpu_offload`",
-        "The hooks are made for inference. They replace parameters in each forward pass, so the optimizer's have no gradients.",
-        "huggingface/transformers#22441; `accelerate/hooks.py`, `AlignDevicesHook`, version {accelerate}",
+        "The hooks are made for inference. They replace parameters in each forward pass, so the "
+        "optimizer's have no gradients.",
+        "`accelerate/hooks.py`, `AlignDevicesHook`, version {accelerate}",
     ),
 )
 
@@ -98,16 +100,17 @@ def lines(result: dict[str, Any]) -> list[str]:
     text = [
         f"`{' '.join(result['command'])}`, {result['date']}, {used}.",
         "",
-        f"**Bits, from the emulated GPU.** A Llama of 4 layers, bfloat16, AdamW, {STEPS} steps: losses and final "
-        "parameters beside those of plain PyTorch, whose script asks for the same. `--budget` is "
+        f"**Bits, from the emulated GPU.** A Llama of 4 layers, bfloat16, AdamW, {STEPS} steps: losses and "
+        "final parameters beside those of plain PyTorch, whose script asks for the same. `--budget` is "
         f"{SMALL_BUDGET}, less than half of what plain PyTorch reserves. *Equal*: every bit. *Apart*: the "
         "norm of the difference over the norm of what plain PyTorch's steps changed.",
         "",
         *markdown(*bits(result["bits"])),
         "",
-        f"**Memory and time, from dry runs** (`spillway dry-run {PROFILE}`). 8 layers of Llama 3 8B with 32000 words, 2.0 billion "
-        "parameters, sequences of 4096, bfloat16, AdamW. A dry run does not model the host. Here each operator of the host "
-        f"takes the time of its bytes at {RATE / 1e9:.0f} GB/s, which is assumed, and favors those that step there; or no time.",
+        f"**Memory and time, from dry runs** (`spillway dry-run {PROFILE}`). 8 layers of Llama "
+        "3 8B with 32000 words, 2.0 billion parameters, sequences of 4096, bfloat16, AdamW. A dry run does "
+        "not model the host's arithmetic. Here each operator of the host takes the time of its bytes at "
+        f"{RATE / 1e9:.0f} GB/s, which is assumed and favors those that step there; or no time.",
     ]
     for batch, ways in result["full_size"].items():
         text += ["", f"Batch {batch}:", "", *markdown(*full_size(ways))]

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -110,8 +111,7 @@ def fsdp2(model: Llama, asked: Asked) -> Trainer:
     for part in (*model.blocks, model):
         fully_shard(part, offload_policy=CPUOffloadPolicy())
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=DECAY)
-    finals: Callable[[], Iterable[torch.Tensor]] = lambda: (p.to_local() for p in model.parameters())
-    return by(model, optimizer, parameters=finals)
+    return by(model, optimizer, parameters=lambda: (each.to_local() for each in model.parameters()))
 
 
 def deepspeed(model: Llama, asked: Asked, zero: dict[str, Any]) -> Trainer:
@@ -137,11 +137,9 @@ def deepspeed(model: Llama, asked: Asked, zero: dict[str, Any]) -> Trainer:
         own.add("accumulate")
     scheduler = None
     if asked.own and asked.schedule:
-        scheduler = lambda optimizer: torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+        scheduler = partial(torch.optim.lr_scheduler.LambdaLR, lr_lambda=factor)
         own.add("schedule")
-    optimizer = DeepSpeedCPUAdam(
-        model.parameters(), lr=LR, weight_decay=DECAY, fp32_optimizer_states=False
-    )
+    optimizer = DeepSpeedCPUAdam(model.parameters(), lr=LR, weight_decay=DECAY, fp32_optimizer_states=False)
     if is_dry_run():
         optimizer.ds_opt_adam = NoAdam(asked.rate)
     engine, optimizer, _, _ = deepspeed.initialize(

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One system trains the model: `train.py WAY small|full-1|full-4 STEPS [clip] [accumulate] [schedule] [own] [free]
-[to=FILE]`.
+"""One system trains the model: `train.py WAY SIZE STEPS [clip] [accumulate] [schedule] [own]
+[free] [to=FILE]`.
 
-Prints JSON: per step the loss, the peak memory and the milliseconds, a digest of the final parameters, and
-what was raised instead, with its last line of the program that called the system.
+Prints JSON: peak memory and milliseconds of each step, digests of the losses and of the final parameters,
+which FILE gets, and what was raised instead. `own`: by the system's own options. `free`: the host's
+arithmetic takes no time.
 """
 
 from __future__ import annotations
