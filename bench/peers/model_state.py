@@ -34,13 +34,15 @@ PLAIN = ("plain", "fused")
 ASKED = {"steps": (), "clip": ("clip",), "accumulate": ("accumulate",), "schedule": ("schedule",)}
 #: Those with options of their own for what the script asks for.
 WITH_OPTIONS = ("zero-offload", "zero-infinity")
+#: Work of a stream runs as soon as it is submitted; otherwise as late as the program allows.
+EAGER = "eager"
 STEPS = "4"
 #: Of plain's 0.13 GiB of model state about half.
 SMALL_BUDGET = "64MiB"
 BATCHES = (1, 4)
 DRY_STEPS = "6"
 #: Plans settle after some 5 to 40 steps.
-PLANNED_STEPS = "48"
+PLANNED_STEPS = "40"
 #: DeepSpeed compiles its optimizer for the host; torch keeps it here.
 EXTENSIONS = ROOT / "build" / "peers" / "extensions"
 AT_A_TIME = 2
@@ -59,12 +61,14 @@ def launched(how: list[str], *arguments: str) -> dict[str, Any]:
         )
     except RunFailed as failure:
         lines = [line for line in str(failure).splitlines()[1:] if line.startswith("spillway-emulator")]
-        return {"failed": lines[0] if lines else str(failure).splitlines()[-1], "steps": []}
+        said = lines[0].removeprefix("spillway-emulator: ") if lines else str(failure).splitlines()[-1]
+        return {"failed": f"cannot run: {said}" if lines else said, "steps": []}
 
 
 def emulated(way: str, *options: str) -> dict[str, Any]:
     """Real bits. The script of Spillway's way is plain PyTorch's."""
-    how = ["emulate", "--schedule", "late"]
+    how = ["emulate", "--schedule", EAGER if EAGER in options else "late"]
+    options = tuple(each for each in options if each != EAGER)
     if way == "spillway":
         return launched([*how, "--budget", SMALL_BUDGET], "plain", "small", STEPS, *options)
     return launched(how, way, "small", STEPS, *options)
@@ -90,7 +94,9 @@ def prepare() -> None:
 
 
 def variants(way: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Clipping writes gradients between the backward pass and the step: so with two schedules."""
     yield from ASKED.items()
+    yield f"clip, {EAGER}", (*ASKED["clip"], EAGER)
     if way in WITH_OPTIONS:
         yield from ((f"{name}, own", (*how, "own")) for name, how in ASKED.items() if how)
 
@@ -102,10 +108,17 @@ def bits(run: Run = emulated) -> dict[str, dict[str, Any]]:
         def started(way: str, name: str, how: tuple[str, ...]) -> dict[str, Any]:
             return run(way, *how, f"to={Path(folder) / f'{way}, {name}.pt'}")
 
-        waiting = {
-            way: {name: pool.submit(started, way, name, how) for name, how in variants(way)} for way in WAYS
+        first = {way: pool.submit(started, way, "steps", ASKED["steps"]) for way in WAYS}
+        found = {way: {"steps": one.result()} for way, one in first.items()}
+        more = {
+            (way, name): pool.submit(started, way, name, how)
+            for way, runs in found.items()
+            if "failed" not in runs["steps"]
+            for name, how in variants(way)
+            if name != "steps"
         }
-        found = {way: {name: one.result() for name, one in runs.items()} for way, runs in waiting.items()}
+        for (way, name), one in more.items():
+            found[way][name] = one.result()
         for way, name in ((way, name) for way, runs in found.items() for name in runs):
             ours, plain = (
                 Path(folder) / f"{each}.pt" for each in (f"{way}, {name}", f"plain, {name.split(',')[0]}")
@@ -132,17 +145,17 @@ def outcome(found: dict[str, dict[str, Any]], way: str, name: str) -> str:
     """In words: whose bits, or what was raised, or that the script's request changed nothing."""
     one, asked = found[way][name], name.split(",")[0]
     if "failed" in one:
-        return f"raises {one['failed']}"
+        return one["failed"] if one["failed"].startswith("cannot run") else f"raises {one['failed']}"
     result = (one["losses"], one["parameters"])
     for whose, words in (("plain", "equal"), ("fused", "equal to `fused=True`")):
         other = found[whose][asked]
         if result == (other.get("losses"), other.get("parameters")):
             return words
+    if one.get("unchanged"):
+        return "silently trains nothing"
     steps = found[way]["steps"]
     if asked in ("clip", "schedule") and one["parameters"] == steps.get("parameters"):
         return "silently ignored"
-    if one.get("unchanged"):
-        return "silently trains nothing"
     return f"other bits: updates {one['apart']:.1%} apart"
 
 

@@ -60,6 +60,29 @@ def test_a_loss_that_differs_is_other_bits() -> None:
     assert model_state.outcome(bits, "spillway", "steps").startswith("other bits")
 
 
+def test_two_schedules_that_differ_are_a_race() -> None:
+    bits = found()["bits"]
+    bits["torchao"]["clip, eager"] = run("fused clip")
+    assert model_state_page.cell(bits, "torchao", "clip") == (
+        "a race: silently ignored, or equal to `fused=True`"
+    )
+    bits["torchao"]["clip, eager"] = run("fused steps")
+    assert model_state_page.cell(bits, "torchao", "clip") == "silently ignored"
+
+
+def test_after_a_failed_first_run_nothing_more_is_asked() -> None:
+    runs: list[tuple[str, ...]] = []
+
+    def recorded(way: str, *how: str) -> dict[str, Any]:
+        runs.append((way, *how[:-1]))
+        return {"failed": "cannot run: no"} if way == "bitsandbytes" else run("same")
+
+    measured = model_state.bits(recorded)
+    assert [how for how in runs if how[0] == "bitsandbytes"] == [("bitsandbytes",)]
+    assert ("torchao", "clip", "eager") in runs
+    assert model_state.outcome(measured, "bitsandbytes", "steps") == "cannot run: no"
+
+
 def test_what_left_the_parameters_as_they_were_trains_nothing() -> None:
     bits = found()["bits"]
     bits["torchao"]["accumulate"]["unchanged"] = True
