@@ -28,8 +28,8 @@ ELSEWHERE = (
     (
         "bitsandbytes' paged optimizers",
         "The emulated GPU has neither unified memory nor their CUDA kernels, such as "
-        "`kOptimizer32bit2State`. States are single precision or 8 bits, also of bfloat16 parameters, so bits "
-        "differ from plain PyTorch's. The driver moves unified memory by page faults.",
+        "`kOptimizer32bit2State`. States are single precision or 8 bits, also of bfloat16 parameters, so "
+        "bits differ from plain PyTorch's. The driver moves unified memory by page faults.",
         "`bitsandbytes/optim/optimizer.py`, `init_state` and `get_paged`, version {bitsandbytes}",
     ),
     (
