@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures.registry import FIGURES
+from bench.peers import model_state_page
 from bench.peers.budgets import MODELS, WAYS
 from bench.predictions import ledger
 from bench.results import GIB, RESULTS, Quote, markdown, read
@@ -152,6 +153,9 @@ def newest(pattern: str, folder: Path = RESULTS, without: str = " ") -> Callable
 PAGES = {
     "figures": Page(Quote("figures", "docs/results/figures.md"), figures, newest("*.json", without="peers")),
     "peers": Page(Quote("peers", "docs/results/peers.md"), peers, newest("*-peers.json")),
+    "peers-state": Page(
+        Quote("peers-state", "docs/results/peers.md"), model_state_page.lines, newest("*-peers-state.json")
+    ),
     "gpu": Page(Quote("gpu", "README.md"), gpu, newest("*.json", RESULTS / "gpu")),
     "predictions": Page(
         Quote("predictions", "docs/results/predictions.md"),

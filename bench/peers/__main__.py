@@ -14,7 +14,7 @@ from spillway.demo.cli import Parser, output
 
 from bench.figures.registry import all_kept
 from bench.pages import PAGES
-from bench.peers import budgets, claims, tables
+from bench.peers import budgets, claims, model_state, model_state_page, tables
 from bench.results import RESULTS, ROOT, RunFailed, header, last_json, output_of, write
 
 INSTANT_DRIVER = ROOT / "build" / "release" / "bench" / "libinstant_driver.so"
@@ -79,21 +79,52 @@ def measure(console: Console) -> dict[str, Any]:
     return found
 
 
+def activations(console: Console, command: list[str]) -> dict[str, Any]:
+    found = measure(console)
+    result = {**header("emulated GPU", command, *PACKAGES), "claims": claims.check(found), **found}
+    tables.show(result, console)
+    return result
+
+
+def states(console: Console, command: list[str]) -> dict[str, Any]:
+    console.print("measuring ways to train with model state on the host", highlight=False)
+    found = model_state.measure()
+    versions = header("emulated GPU and dry runs", command, *model_state_page.PACKAGES)
+    result = {**versions, "claims": list(claims.of_model_state(found)), **found}
+    tables.show_state(result, console)
+    return result
+
+
+#: By its name: what measures it, its page, and what follows the date in the name of its document.
+PARTS = {
+    "activations": (activations, "peers", "peers"),
+    "model-state": (states, "peers-state", "peers-state"),
+}
+
+
 def main(arguments: list[str]) -> int:
     parser = Parser(prog="peers", description=__doc__, allow_abbrev=False)
+    parser.add_argument("--only", choices=PARTS, help="measure this part; default: both")
     parser.add_argument("--json", type=output, metavar="FILE", help="write here instead of bench/results")
     options: argparse.Namespace = parser.parse_args(arguments)
     console = Console()
-    found = measure(console)
-    checked = claims.check(found)
-    result = {**header("emulated GPU", ["scripts/peers"], *PACKAGES), "claims": checked, **found}
-    tables.show(result, console)
-    path = options.json or RESULTS / f"{result['date']}-peers.json"
-    write(path, result)
-    if options.json is None:
-        PAGES["peers"].update(result)
-    console.print(f"written to {path}", highlight=False)
-    return 0 if all_kept(checked) else 1
+    command = ["scripts/peers", *(["--only", options.only] if options.only else [])]
+    kept, whole = True, {}
+    for part in [options.only] if options.only else PARTS:
+        measured, page, name = PARTS[part]
+        result = measured(console, command)
+        kept = kept and all_kept(result["claims"])
+        if options.json is None:
+            path = RESULTS / f"{result['date']}-{name}.json"
+            write(path, result)
+            PAGES[page].update(result)
+            console.print(f"written to {path}", highlight=False)
+        else:
+            whole[part] = result
+    if options.json is not None:
+        write(options.json, whole[options.only] if options.only else whole)
+        console.print(f"written to {options.json}", highlight=False)
+    return 0 if kept else 1
 
 
 if __name__ == "__main__":

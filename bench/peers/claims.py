@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bench.figures.registry import Bound, entry
-from bench.peers import budgets
+from bench.peers import budgets, model_state
 
 PEERS = ("torchtune", "trl")
 
@@ -85,3 +85,15 @@ def of_budgets(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
     times, share = budgets.batches(found)
     yield claim("plain's largest batch over ours at 0.95 of its tokens per second", 1 / max(times, 1e-9), 0.4)
     yield claim("plain's best tokens per second over ours at that batch", 1 / max(share, 1e-9), 1 / 0.95)
+
+
+def of_model_state(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Of Spillway beside plain's bits, while model state is offloaded; and predicted times."""
+    runs = found["bits"]["spillway"]
+    other = [name for name in runs if model_state.outcome(found["bits"], "spillway", name) != "equal"]
+    yield claim("model state: variants of Spillway with other bits than plain's", len(other), 0)
+    still = [name for name, one in runs.items() if not one.get("fetched")]
+    yield claim("model state: variants of Spillway that fetched none", len(still), 0)
+    for way, worst in model_state.slower(found["full_size"]).items():
+        name = model_state.WAYS[way].replace("`", "")
+        yield claim(f"a budget of what {name} holds: time of a step, worst batch", worst, 1)

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from bench.figures.registry import show as show_claims
 from bench.pages import peers_beside, peers_capacity
+from bench.peers import model_state_page
 from bench.results import table
 
 KIB = 1024
@@ -32,6 +33,13 @@ def show(document: dict[str, Any], console: Console) -> None:
         show_claims("Claims", document["claims"]),
     ):
         console.print(shown)
+
+
+def show_state(document: dict[str, Any], console: Console) -> None:
+    console.print(table("Bits, on the emulated GPU", *model_state_page.bits(document["bits"])))
+    for batch, ways in document["full_size"].items():
+        console.print(table(f"Dry runs, batch {batch}", *model_state_page.full_size(ways)))
+    console.print(show_claims("Claims", document["claims"]))
 
 
 def hooks(found: dict[str, dict[str, float]]) -> Table:
