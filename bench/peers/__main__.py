@@ -81,24 +81,20 @@ def measure(console: Console) -> dict[str, Any]:
 
 def activations(console: Console, command: list[str]) -> dict[str, Any]:
     found = measure(console)
-    result = {**header("emulated GPU", command, *PACKAGES), "claims": claims.check(found), **found}
-    tables.show(result, console)
-    return result
+    return {**header("emulated GPU", command, *PACKAGES), "claims": claims.check(found), **found}
 
 
 def states(console: Console, command: list[str]) -> dict[str, Any]:
     console.print("measuring ways to train with model state on the host", highlight=False)
     found = model_state.measure()
     versions = header("emulated GPU and dry runs", command, *model_state_page.PACKAGES)
-    result = {**versions, "claims": list(claims.of_model_state(found)), **found}
-    tables.show_state(result, console)
-    return result
+    return {**versions, "claims": list(claims.of_model_state(found)), **found}
 
 
-#: By its name: what measures it, its page, and what follows the date in the name of its document.
+#: By its name: what measures it, what prints it, and its page, whose name follows the date in its document's.
 PARTS = {
-    "activations": (activations, "peers", "peers"),
-    "model-state": (states, "peers-state", "peers-state"),
+    "activations": (activations, tables.show, "peers"),
+    "model-state": (states, tables.show_state, "peers-state"),
 }
 
 
@@ -111,16 +107,17 @@ def main(arguments: list[str]) -> int:
     command = ["scripts/peers", *(["--only", options.only] if options.only else [])]
     kept, whole = True, {}
     for part in [options.only] if options.only else PARTS:
-        measured, page, name = PARTS[part]
+        measured, show, page = PARTS[part]
         result = measured(console, command)
         kept = kept and all_kept(result["claims"])
         if options.json is None:
-            path = RESULTS / f"{result['date']}-{name}.json"
+            path = RESULTS / f"{result['date']}-{page}.json"
             write(path, result)
             PAGES[page].update(result)
             console.print(f"written to {path}", highlight=False)
         else:
             whole[part] = result
+        show(result, console)
     if options.json is not None:
         write(options.json, whole[options.only] if options.only else whole)
         console.print(f"written to {options.json}", highlight=False)

@@ -48,6 +48,8 @@ class HostShapes(TorchDispatchMode):
         if not on_host or all(each.nbytes <= LARGE for each in tensors) or self._leaves(op, kwargs):
             return op(*args, **kwargs)
         takes(sum(each.nbytes for each in tensors), self.rate)
+        if schema.name == "aten::_pin_memory":
+            return torch.empty_like(tensors[0], pin_memory=True)
         if schema.is_mutable:
             written = [
                 (kwargs.get(argument.name) if argument.kwarg_only else args[number])
@@ -65,7 +67,12 @@ class HostShapes(TorchDispatchMode):
         returns = op._schema.returns
         view = not op._schema.is_mutable and any(each.alias_info for each in returns)
         elsewhere = kwargs.get("device") is not None and torch.device(kwargs["device"]).type != "cpu"
-        return view or elsewhere or "pin" in op._schema.name or not (returns or op._schema.is_mutable)
+        return (
+            view
+            or elsewhere
+            or op._schema.name == "aten::is_pinned"
+            or not (returns or op._schema.is_mutable)
+        )
 
     @staticmethod
     def _made(op: Any, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -81,8 +81,9 @@ def full_size(found: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, .
             rows.append((WAYS[way], *cells, f"{one['ms']:.0f}", "", ""))
             continue
         ours = one["ours"]
+        free = f"{one['free_ms']:.0f}" if one.get("free_ms") else "could not be measured"
         mine = shown(ours["failed"]) if "failed" in ours else f"{ours['ms']:.0f}"
-        rows.append((WAYS[way], *cells, f"{one['ms']:.0f}", f"{one['free_ms']:.0f}", mine))
+        rows.append((WAYS[way], *cells, f"{one['ms']:.0f}", free, mine))
     headings = ("way", "peak, GiB", "reserved, GiB", "ms a step", "ms, host's arithmetic free")
     return (*headings, "the same memory as `--budget`, ms"), rows
 
@@ -97,7 +98,7 @@ def faster(found: dict[str, Any]) -> list[str]:
                 continue
             if one["ms"] < ours:
                 names.append(f"{WAYS[way]} (batch {batch})")
-            elif one["free_ms"] < ours:
+            elif one.get("free_ms") and one["free_ms"] < ours:
                 names.append(f"{WAYS[way]} (batch {batch}, only with the host's arithmetic free)")
     return names
 

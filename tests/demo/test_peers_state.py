@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said of systems that keep model state on the host comes from their runs."""
+"""Results of systems that keep model state on the host come from their runs."""
 
 from __future__ import annotations
 
