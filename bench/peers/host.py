@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import partial
 from typing import Any
 
 import torch
@@ -58,8 +59,10 @@ class HostShapes(TorchDispatchMode):
             ]
             takes(sum(t.nbytes for t in tree_leaves(written) if isinstance(t, torch.Tensor)), self.rate)
             return written[0] if len(schema.returns) == 1 else None
-        shapes = op(*tree_map_only(torch.Tensor, lambda t: t.to("meta"), args), **kwargs)
-        return tree_map_only(torch.Tensor, _empty, shapes)
+        pinned = bool(kwargs.get("pin_memory"))
+        on_meta = {name: value for name, value in kwargs.items() if name not in ("device", "pin_memory")}
+        shapes = op(*tree_map_only(torch.Tensor, lambda t: t.to("meta"), args), **on_meta)
+        return tree_map_only(torch.Tensor, partial(_empty, pinned=pinned), shapes)
 
     @staticmethod
     def _leaves(op: Any, kwargs: dict[str, Any]) -> bool:
@@ -86,8 +89,10 @@ class HostShapes(TorchDispatchMode):
         return torch.empty(shape.shape, dtype=shape.dtype, pin_memory=kwargs.get("pin_memory") or False)
 
 
-def _empty(shape: torch.Tensor) -> torch.Tensor:
-    made = torch.empty_strided(shape.shape, shape.stride(), dtype=shape.dtype, device="cpu")
+def _empty(shape: torch.Tensor, pinned: bool) -> torch.Tensor:
+    made = torch.empty_strided(
+        shape.shape, shape.stride(), dtype=shape.dtype, device="cpu", pin_memory=pinned
+    )
     if shape.nbytes <= LARGE:
         made.fill_(0 if shape.dtype == torch.bool else 1)
     return made

@@ -109,6 +109,7 @@ def lines(result: dict[str, Any]) -> list[str]:
     better = faster(result["full_size"])
     text = [
         f"`{' '.join(result['command'])}`, {result['date']}, {used}.",
+        *(["", result["notes"]] if "notes" in result else []),
         "",
         f"**Bits, from the emulated GPU.** A Llama of 4 layers, bfloat16, AdamW, {STEPS} steps: losses and "
         "final parameters beside those of plain PyTorch, whose script asks for the same. `--budget` is "

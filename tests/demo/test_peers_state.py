@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ import torch
 from bench.figures.registry import all_kept
 from bench.peers import claims, model_state, model_state_page
 from bench.peers.host import LARGE, HostShapes
+from bench.results import output_of
 
 
 def run(parameters: str, **more: Any) -> dict[str, Any]:
@@ -104,6 +107,23 @@ def test_a_claim_fails_if_it_is_not_so(broken: str) -> None:
         torchao["ours"] = {"budget": 2 << 30, "failed": "BudgetError"}
     short = [each for each in claims.of_model_state(result) if each["status"] == "short"]
     assert len(short) == 1
+
+
+def test_times_are_claimed_of_the_largest_batch() -> None:
+    result = found()
+    result["full_size"]["16"] = {"torchao": {"ms": 100.0, "ours": {"ms": 50.0}}}
+    assert model_state.slower(result["full_size"]) == {"torchao": 0.5}
+
+
+def test_memory_of_the_host_stays_pinned() -> None:
+    program = (
+        "import torch; from bench.peers.host import HostShapes\n"
+        f"with HostShapes(0): a = torch.empty({LARGE}, pin_memory=True)\n"
+        "with HostShapes(0): b = [torch.zeros_like(a, pin_memory=True), torch.zeros_like(a).pin_memory()]\n"
+        "print([each.is_pinned() for each in (a, *b)])"
+    )
+    command = [sys.executable, "-m", "spillway", "emulate", "--", sys.executable, "-c", program]
+    assert output_of(command, os.environ).strip() == "[True, True, True]"
 
 
 def test_the_page_names_what_is_faster_and_what_was_raised() -> None:
