@@ -95,4 +95,4 @@ def of_model_state(found: dict[str, Any]) -> Iterator[dict[str, Any]]:
     still = [name for name, one in runs.items() if not one.get("fetched")]
     yield claim("model state: variants of Spillway that fetched none", len(still), 0)
     for way, slower in model_state.slower(found["full_size"]).items():
-        yield claim(f"a budget of what {way} holds: time of a step, largest batch", slower, 1)
+        yield claim(f"a budget of what {way} holds: time of a step, worst batch", slower, 1)

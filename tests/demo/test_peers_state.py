@@ -109,10 +109,13 @@ def test_a_claim_fails_if_it_is_not_so(broken: str) -> None:
     assert len(short) == 1
 
 
-def test_times_are_claimed_of_the_largest_batch() -> None:
-    result = found()
-    result["full_size"]["16"] = {"torchao": {"ms": 100.0, "ours": {"ms": 50.0}}}
-    assert model_state.slower(result["full_size"]) == {"torchao": 0.5}
+@pytest.mark.parametrize(("ours", "worst"), [(50.0, 1.2), (150.0, 1.5)])
+def test_times_are_claimed_of_the_worst_batch(ours: float, worst: float) -> None:
+    batches = {
+        "1": {"torchao": {"ms": 100.0, "ours": {"ms": 120.0}}},
+        "16": {"torchao": {"ms": 100.0, "ours": {"ms": ours}}},
+    }
+    assert model_state.slower(batches) == {"torchao": worst}
 
 
 def test_memory_of_the_host_stays_pinned() -> None:
