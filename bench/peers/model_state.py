@@ -18,7 +18,7 @@ MIB = 1 << 20
 WAYS = {
     "plain": "plain PyTorch",
     "fused": "plain PyTorch, `fused=True`",
-    "spillway": "`spillway run --budget`",
+    "spillway": "Spillway's `--budget`",
     "torchao": "torchao `CPUOffloadOptimizer`",
     "torchao-gradients": "torchao `CPUOffloadOptimizer`, `offload_gradients=True`",
     "zero-offload": "DeepSpeed ZeRO-Offload",
