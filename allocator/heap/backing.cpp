@@ -53,7 +53,7 @@ Bytes Backing::most_of_a_chunk() const {
   return std::clamp(share, granularity_, most_);
 }
 
-Status Backing::map(Range where, Bytes most) {
+Status Backing::map(Range where, const std::vector<driver::DevicePtr>* cuts) {
   if (where.size > accounting_.room()) {
     return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "the memory limit is reached");
   }
@@ -63,7 +63,7 @@ Status Backing::map(Range where, Bytes most) {
 
   Chunks made;
   std::uint64_t created = 0;
-  Status status = make_chunks(where, most.zero() ? most_of_a_chunk() : most, made, created);
+  Status status = make_chunks(where, cuts, made, created);
   if (status.ok()) {
     const CUdeviceptr at = where.begin.address();
     status =
@@ -88,19 +88,31 @@ Status Backing::map(Range where, Bytes most) {
   return {};
 }
 
-Status Backing::make_chunks(Range where, Bytes most, Chunks& made, std::uint64_t& created) {
+Status Backing::make_chunks(Range where,
+                            const std::vector<driver::DevicePtr>* cuts,
+                            Chunks& made,
+                            std::uint64_t& created) {
   const driver::Api& api = *device_.api;
+  const Bytes most = most_of_a_chunk();
   for (driver::DevicePtr at = where.begin; at < where.end();) {
-    Chunk chunk{std::min(most, distance(at, where.end())), 0};
-    const std::size_t size = chunk.size.count();
+    driver::DevicePtr end = where.end();
+    if (cuts == nullptr) {
+      end = std::min(end, at + most);
+    } else if (const auto cut = std::upper_bound(cuts->begin(), cuts->end(), at);
+               cut != cuts->end()) {
+      end = std::min(end, *cut);
+    }
+    Chunk chunk{distance(at, end), 0};
     if (const std::optional<Chunk> spare = spares_.take(chunk.size)) {
       chunk = *spare;
     } else {
       spares_.make_room(chunk.size);
-      SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(api, MemCreate, &chunk.handle, size, &memory_, 0));
+      SPILLWAY_RETURN_IF_ERROR(
+          SPILLWAY_CALL(api, MemCreate, &chunk.handle, chunk.size.count(), &memory_, 0));
       driver::count_allocation();
       ++created;
     }
+    const std::size_t size = chunk.size.count();
     if (Status status = SPILLWAY_CALL(api, MemMap, at.address(), size, 0, chunk.handle, 0);
         !status.ok()) {
       if (!spares_.release(chunk)) accounting_.stuck(chunk.size);
@@ -112,17 +124,21 @@ Status Backing::make_chunks(Range where, Bytes most, Chunks& made, std::uint64_t
   return {};
 }
 
-Status Backing::view(driver::DevicePtr at, const std::vector<driver::DevicePtr>& chunks) {
+Status Backing::view(driver::DevicePtr at, std::span<const Range> parts) {
   const driver::Api& api = *device_.api;
   const driver::CurrentDevice current(api, device_.context);
   const driver::OutsideCaptures outside(api);
   Status status;
   Range where{at, {}};
-  for (auto each = chunks.begin(); each != chunks.end() && status.ok(); ++each) {
-    const Chunk& chunk = chunks_.at(*each);
-    status =
-        SPILLWAY_CALL(api, MemMap, where.end().address(), chunk.size.count(), 0, chunk.handle, 0);
-    if (status.ok()) where.size += chunk.size;
+  for (const Range& part : parts) {
+    for (auto each = chunks_.find(part.begin);
+         status.ok() && each != chunks_.end() && each->first < part.end();
+         ++each) {
+      const Chunk& chunk = each->second;
+      status =
+          SPILLWAY_CALL(api, MemMap, where.end().address(), chunk.size.count(), 0, chunk.handle, 0);
+      if (status.ok()) where.size += chunk.size;
+    }
   }
   if (status.ok()) {
     status = SPILLWAY_CALL(

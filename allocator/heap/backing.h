@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 namespace spillway {
@@ -63,18 +64,19 @@ class Backing {
   [[nodiscard]] driver::DevicePtr border(driver::DevicePtr at, driver::DevicePtr most) const;
   [[nodiscard]] bool is_stuck(driver::DevicePtr at) const;
 
-  /// Maps chunks of at most `most` bytes (zero: the default), spare or new ones, side by side.
+  /// Maps chunks, spare or new ones, side by side. With `cuts`, in address order and whole granules
+  /// apart, they are as large as they can be without one that crosses a cut.
   /// Requires: nothing in `where` is mapped, and `where` consists of whole granules.
   /// Errors: kOutOfDeviceMemory if the driver or the limit has no room; kDriver. After an error
   /// only stuck ranges remain mapped.
-  Status map(Range where, Bytes most = {});
+  Status map(Range where, const std::vector<driver::DevicePtr>* cuts = nullptr);
 
-  /// Maps `chunks`, given by their addresses, a second time, side by side from `at` on. CUDA calls
-  /// this virtual aliasing. Later work in stream order reads through either address what was
-  /// written through the other.
-  /// Requires: nothing is mapped there.
+  /// Maps the chunks of `parts` a second time, side by side from `at` on. CUDA calls this virtual
+  /// aliasing. Later work in stream order reads through either address what was written through the
+  /// other.
+  /// Requires: nothing is mapped there; each part consists of whole chunks.
   /// Errors: kDriver. After an error only stuck ranges remain mapped there.
-  Status view(driver::DevicePtr at, const std::vector<driver::DevicePtr>& chunks);
+  Status view(driver::DevicePtr at, std::span<const Range> parts);
 
   /// Unmaps a view. Returns false if the driver refuses; the view is then unchanged.
   /// Requires: the device has finished all work on the view.
@@ -99,7 +101,10 @@ class Backing {
   using Chunks = std::map<driver::DevicePtr, Chunk>;
 
   [[nodiscard]] Bytes most_of_a_chunk() const;
-  Status make_chunks(Range where, Bytes most, Chunks& made, std::uint64_t& created);
+  Status make_chunks(Range where,
+                     const std::vector<driver::DevicePtr>* cuts,
+                     Chunks& made,
+                     std::uint64_t& created);
 
   const driver::Device device_;
   const CUmemAllocationProp memory_;

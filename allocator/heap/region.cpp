@@ -121,9 +121,9 @@ Status Region::grow(Bytes size) {
   return {};
 }
 
-Status Region::map(Range where, Bytes most_of_a_chunk) {
+Status Region::map(Range where, const std::vector<driver::DevicePtr>* cuts) {
   const std::size_t stuck = backing_.stuck().size();
-  Status status = backing_.map(where, most_of_a_chunk);
+  Status status = backing_.map(where, cuts);
   for (std::size_t i = stuck; i < backing_.stuck().size(); ++i) {
     const Range lost = backing_.stuck()[i];
     for (Block* block = first_; block != nullptr; block = block->after) {

@@ -39,6 +39,7 @@ struct RegionKey {
   CUstream stream;
   PoolId pool;
   Tier tier;
+  std::uint32_t turn = 0;  // kReplay: another one while blocks of an earlier plan are allocated
 
   friend bool operator==(const RegionKey&, const RegionKey&) = default;
 };
@@ -179,7 +180,8 @@ class alignas(64) Region {
 
  protected:
   /// Backing::map; marks stuck ranges as kStuck blocks.
-  Status map(Range where, Bytes most_of_a_chunk = {}) SPILLWAY_REQUIRES(mutex);
+  Status map(Range where, const std::vector<driver::DevicePtr>* cuts = nullptr)
+      SPILLWAY_REQUIRES(mutex);
   /// Blocks the host until the device has finished the work submitted to this heap region's stream;
   /// all work, if replays of graphs may use its memory.
   Status wait_for_stream_sync() SPILLWAY_REQUIRES(mutex);

@@ -7,133 +7,25 @@
 #include <utility>
 
 namespace spillway {
-Status ReplayRegion::adopt(const ReplayPlan& plan, std::optional<Bytes> room) {
-  SPILLWAY_CHECK(idle());
-  page_ = plan.page.zero() ? backing_.granularity() : plan.page;
-  const Bytes all = plan.size.rounded_up(page_);
-  const Bytes first = std::min(all, room.value_or(all)).rounded_down(page_);
-  // One large mapping takes the driver far less time than many small ones.
-  Status mapped = first.zero() ? Status() : map({range().begin, first}, room ? page_ : Bytes{});
-  if (!room) SPILLWAY_RETURN_IF_ERROR(std::move(mapped));
-
-  // No call below may fail.
-  place_requests(plan);
-  set_cursor_events(plan.sequence);
-  next_ = 0;
-  has_plan_ = true;
-  plain_ = plan.plain;
-  mapped_ = !room;  // and not those of another replay plan
-  mapped_ = all_ready();
-  differs_ = false;
-  if (plain_ && mapped_) cursor_.begin();
-  return {};
-}
-
-void ReplayRegion::place_requests(const ReplayPlan& plan) {
-  const std::vector<StepRequest>& steps = plan.sequence.requests;
-  requests_ = std::vector<Request>(steps.size());
-  parts_.clear();
-  driver::DevicePtr view = range().begin + plan.size.rounded_up(page_);
-  for (std::size_t i = 0; i < steps.size(); ++i) {
-    Request& request = requests_[i];
-    request.requested = steps[i].requested;
-    request.block.size = steps[i].size;
-    request.part = static_cast<std::uint32_t>(parts_.size());
-    if (plan.offsets[i]) {
-      request.block.at = range().begin + *plan.offsets[i];
-      parts_.push_back(request.block.range());
-    } else if (!plan.pages[i].empty() &&
-               plan.pages[i].size() * page_.count() <= distance(view, range().end()).count()) {
-      request.viewed = true;
-      request.block.at = view;
-      for (const std::uint32_t page : plan.pages[i])
-        parts_.push_back({range().begin + Bytes{page * page_.count()}, page_});
-      view = view + Bytes{plan.pages[i].size() * page_.count()};
-    }
-    request.part_end = static_cast<std::uint32_t>(parts_.size());
-    request.placed = request.part != request.part_end;
-    if (request.placed) request.block.state = BlockState::kFree;
-  }
-}
-
-/// Whole pages.
-std::vector<Range> ReplayRegion::unmapped(const Request& request) const {
-  std::vector<Range> ranges;
-  for (const Range& part : parts_of(request)) {
-    driver::DevicePtr at = range().begin + distance(range().begin, part.begin).rounded_down(page_);
-    const driver::DevicePtr end =
-        range().begin + distance(range().begin, part.end()).rounded_up(page_);
-    while (at < end) {
-      const driver::DevicePtr border = backing_.border(at, end);
-      if (backing_.around(at) == backing_.chunks().end()) {
-        ranges.push_back({at, distance(at, border)});
-      }
-      at = border;
-    }
-  }
-  return ranges;
-}
-
-/// Whether all its memory is mapped at its addresses.
-bool ReplayRegion::ready(const Request& request) const {
-  return mapped_ || !request.placed ||
-         ((!request.viewed || backing_.is_view(request.block.at)) && unmapped(request).empty());
-}
-
-bool ReplayRegion::all_ready() const {
-  return std::all_of(
-      requests_.begin(), requests_.end(), [&](const Request& request) SPILLWAY_REQUIRES(mutex) {
-        return ready(request);
-      });
-}
-
-std::optional<Bytes> ReplayRegion::lacks_memory(Bytes requested) const {
-  if (differs_ || !has_plan_ || next_ == requests_.size()) return std::nullopt;
-  const Request& next = requests_[next_];
-  if (next.requested != requested || ready(next)) return std::nullopt;
-  Bytes bytes;
-  for (const Range& range : unmapped(next))
-    bytes += range.size;
-  return bytes;
-}
-
-Status ReplayRegion::map_next(Bytes requested) {
-  if (!lacks_memory(requested)) return {};
-  const Request& next = requests_[next_];
-  for (const Range& range : unmapped(next)) {
-    if (backing_.is_stuck(range.begin)) {
-      return SPILLWAY_ERROR(Code::kOutOfDeviceMemory,
-                            "the memory of a replayed allocation cannot be mapped");
-    }
-    SPILLWAY_RETURN_IF_ERROR(map(range, page_));
-  }
-  if (!next.viewed || backing_.is_view(next.block.at)) return {};
-  std::vector<driver::DevicePtr> pages;
-  for (const Range& part : parts_of(next))
-    pages.push_back(part.begin);
-  return backing_.view(next.block.at, pages);
-}
 
 /// As take, for requests that the cursor does not match.
 driver::DevicePtr ReplayRegion::take_checked(Bytes requested, TagId tag) {
   if (cursor_.pass(requested)) return {};
   open();
   if (differs_ || !has_plan_) return {};
-  if (next_ == requests_.size() || requests_[next_].requested != requested) {
-    fall_back();
+  const std::optional<std::size_t> index = planned(requested);
+  if (!index) {
+    miss(requested);
     return {};
   }
-  Request& request = requests_[next_];
-  if (!request.placed) {
-    ++next_;
-    return {};
-  }
-  if (!ready(request)) return {};
+  Request& request = requests_[*index];
+  if (request.placed && !ready(request)) return {};
+  pass_to(*index);
+  if (!request.placed) return {};
   if (!vacate(request)) {
-    fall_back();
+    differ(request.block.size);
     return {};
   }
-  ++next_;
   account_.hand_out(tag, request.block.size, requested);
   hand_out(request, tag);
   return request.block.at;
@@ -172,9 +64,47 @@ void ReplayRegion::hand_out(Request& request, TagId tag) {
   ++counts_.replayed_allocations;
 }
 
+/// The request of the plan that a request of this size is: the next one. After a request that the
+/// plan does not have there, it may also be the one after the next, which was of another size, or a
+/// later one that follows such a request in the plan.
+std::optional<std::size_t> ReplayRegion::planned(Bytes requested) const {
+  constexpr std::size_t kMostSkipped = 256;
+  if (differs_ || !has_plan_ || next_ == requests_.size()) return std::nullopt;
+  if (requests_[next_].requested == requested) return next_;
+  if (missed_in_a_row_ == 0) return std::nullopt;
+  const std::size_t end = std::min(requests_.size(), next_ + kMostSkipped);
+  if (next_ + 1 < end && requests_[next_ + 1].requested == requested) return next_ + 1;
+  for (std::size_t i = next_ + 1; i < end; ++i) {
+    if (requests_[i].requested == requested && requests_[i - 1].requested == last_missed_) return i;
+  }
+  return std::nullopt;
+}
+
+/// The request at this index is served, or left to the heap if it has no address.
+void ReplayRegion::pass_to(std::size_t index) {
+  for (; next_ < index; ++next_)
+    differ(requests_[next_].block.size);
+  ++next_;
+  missed_in_a_row_ = 0;
+}
+
+/// A request that the plan does not have here.
+void ReplayRegion::miss(Bytes requested) {
+  constexpr int kMostMissed = 64;
+  last_missed_ = requested;
+  differ(requested);
+  if (++missed_in_a_row_ > kMostMissed) fall_back();
+}
+
+/// The step differs from the plan by a block of this size.
+void ReplayRegion::differ(Bytes size) {
+  if (differing_.zero() && !differs_) ++counts_.replay_mismatches;
+  differing_ += size;
+}
+
 void ReplayRegion::fall_back() {
+  differ({});
   differs_ = true;
-  ++counts_.replay_mismatches;
 }
 
 /// As release, for frees that the cursor does not match.
@@ -220,10 +150,15 @@ bool ReplayRegion::end_step() {
   open();
   free_passed();
   if (!has_plan_) return true;
-  const bool asked = next_ != 0 || differs_;
-  if (asked && next_ != requests_.size() && !differs_) fall_back();
-  const bool differed = differs_;
+  if (next_ != 0 && !differs_) {
+    for (; next_ < requests_.size(); ++next_)
+      differ(requests_[next_].block.size);
+  }
+  constexpr std::uint64_t kShare = 16;
+  const bool differed = differs_ || differing_.count() > total_.count() / kShare;
   next_ = 0;
+  missed_in_a_row_ = 0;
+  differing_ = {};
   differs_ = false;
   mapped_ = all_ready();
   if (taken_.empty() && plain_ && mapped_) cursor_.begin();
@@ -303,36 +238,6 @@ void ReplayRegion::read(HeapStats& stats) const {
   }
   stats.cached += reserved - allocated_;
   stats.stranded += reserved - allocated_ - whole;
-}
-
-Bytes ReplayRegion::trim() {
-  if (idle()) return {};
-  open();  // before the wait: blocks taken meanwhile without the lock would not be waited for
-  if (!wait_for_stream_sync().ok()) return {};
-  has_plan_ = false;
-  for (Block* const block : blocks_in_use()) {
-    if (block->state == BlockState::kHole && settle_sync(block).ok()) release_addresses(block);
-  }
-  std::vector<Range> kept;  // the driver has not unmapped a view of it
-  for (Request& request : requests_) {
-    if (!request.viewed || request.block.state != BlockState::kFree) continue;
-    if (!backing_.is_view(request.block.at) || backing_.end_view(request.block.at)) continue;
-    for (const Range& part : parts_of(request))
-      kept.push_back(part);
-  }
-  std::vector<Range> empty;
-  for (const auto& [at, chunk] : backing_.chunks()) {
-    const Range range{at, chunk.size};
-    const bool seen = std::any_of(
-        kept.begin(), kept.end(), [&](const Range& part) { return range.contains(part.begin); });
-    if (!seen && !in_use(range)) empty.push_back(range);
-  }
-  Bytes gone;
-  for (const Range& chunk : empty) {
-    if (backing_.unmap(chunk)) gone += chunk.size;
-  }
-  if (taken_.empty() && backing_.chunks().empty()) requests_.clear();
-  return gone;
 }
 
 Bytes ReplayRegion::evict(const std::vector<Block*>& blocks) {

@@ -15,11 +15,12 @@
 namespace spillway {
 
 /// A heap region whose blocks, all of one stream, get the addresses of a replay plan. It checks for
-/// each request that the step matches the replay plan and that the address is free. The first
-/// difference ends the replay for the rest of the step. A block keeps its address until it is
-/// freed. If a copy or another stream still uses it then, the next block at that address waits for
-/// that use on the device. An address range may be a view of scattered pages (Backing::view); it
-/// lies after the addresses at which the pages themselves are mapped.
+/// each request that the step matches the replay plan and that the address is free. The heap serves
+/// a request that differs, or whose address is not free. A step may lack requests of the plan;
+/// after many in a row that differ the heap serves the rest of the step. A block keeps its address
+/// until it is freed. If a copy or another stream still uses it then, the next block at that
+/// address waits for that use on the device. An address range may be a view of scattered pages
+/// (Backing::view); it lies after the addresses at which the pages themselves are mapped.
 ///
 /// While a step of a plain replay plan (ReplayPlan::plain) matches exactly, frees included, only a
 /// cursor advances (ReplayCursor). Blocks and accounting are updated from it when they are read.
@@ -52,7 +53,7 @@ class ReplayRegion final : public Region {
   /// Whether a block is allocated or still used by other streams.
   [[nodiscard]] bool in_use() const SPILLWAY_REQUIRES(mutex) { return !taken_.empty(); }
 
-  /// Whether the running step has diverged from the replay plan.
+  /// Whether the running step has diverged from the replay plan: the heap serves the rest of it.
   [[nodiscard]] bool differs() const SPILLWAY_REQUIRES(mutex) { return differs_; }
 
   /// Bytes to map before take can serve this request. None if take can serve it now or will not
@@ -90,7 +91,7 @@ class ReplayRegion final : public Region {
   /// release if the free is exactly the next event of the replay plan, as take_next.
   bool release_next(driver::DevicePtr at) { return range().contains(at) && cursor_.give(at); }
 
-  /// Ends the step. Returns false if it did not match the replay plan.
+  /// Ends the step. Returns false if it differed from the replay plan in more than a small part.
   bool end_step() SPILLWAY_REQUIRES(mutex);
 
   /// Brings the heap's accounting up to date. Callers that read or change the accounting call it
@@ -132,6 +133,10 @@ class ReplayRegion final : public Region {
   driver::DevicePtr take_checked(Bytes requested, TagId tag) SPILLWAY_REQUIRES(mutex);
   bool release_checked(driver::DevicePtr at) SPILLWAY_REQUIRES(mutex);
   void hand_out(Request& request, TagId tag) SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] std::optional<std::size_t> planned(Bytes requested) const SPILLWAY_REQUIRES(mutex);
+  void pass_to(std::size_t index) SPILLWAY_REQUIRES(mutex);
+  void miss(Bytes requested) SPILLWAY_REQUIRES(mutex);
+  void differ(Bytes size) SPILLWAY_REQUIRES(mutex);
   void release_addresses(Block* block) SPILLWAY_REQUIRES(mutex);
   void free_passed() SPILLWAY_REQUIRES(mutex);
   void take_back(Block* block) SPILLWAY_REQUIRES(mutex);
@@ -139,6 +144,8 @@ class ReplayRegion final : public Region {
   void end_cursor_step() SPILLWAY_REQUIRES(mutex);
   void set_cursor_events(const StepSequence& sequence) SPILLWAY_REQUIRES(mutex);
   void place_requests(const ReplayPlan& plan) SPILLWAY_REQUIRES(mutex);
+  void cut_evenly(Bytes size) SPILLWAY_REQUIRES(mutex);
+  void add_parts(const std::vector<std::uint32_t>& pages) SPILLWAY_REQUIRES(mutex);
   bool vacate(const Request& request) SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] std::vector<Range> unmapped(const Request& request) const SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] bool ready(const Request& request) const SPILLWAY_REQUIRES(mutex);
@@ -160,15 +167,21 @@ class ReplayRegion final : public Region {
   mutable std::deque<Block> between_
       SPILLWAY_GUARDED_BY(mutex);  // free memory and gaps, for first()
   std::vector<Range> parts_ SPILLWAY_GUARDED_BY(mutex);
+  std::vector<driver::DevicePtr> cuts_ SPILLWAY_GUARDED_BY(mutex);  // that no chunk may cross
   /// Memory of blocks that are allocated or still used, in address order, without overlaps.
   std::vector<Taken> taken_ SPILLWAY_GUARDED_BY(mutex);
   Bytes page_ SPILLWAY_GUARDED_BY(mutex);  // as ReplayPlan
   std::size_t next_ SPILLWAY_GUARDED_BY(mutex) = 0;
   Bytes allocated_ SPILLWAY_GUARDED_BY(mutex);
   bool has_plan_ SPILLWAY_GUARDED_BY(mutex) = false;
-  bool plain_ SPILLWAY_GUARDED_BY(mutex) = false;    // as ReplayPlan
-  bool mapped_ SPILLWAY_GUARDED_BY(mutex) = false;   // all memory of the replay plan
-  bool differs_ SPILLWAY_GUARDED_BY(mutex) = false;  // the running step has diverged
+  bool plain_ SPILLWAY_GUARDED_BY(mutex) = false;   // as ReplayPlan
+  bool mapped_ SPILLWAY_GUARDED_BY(mutex) = false;  // all memory of the replay plan
+  Bytes total_ SPILLWAY_GUARDED_BY(mutex);          // of all requests of the replay plan
+  // Of the running step:
+  bool differs_ SPILLWAY_GUARDED_BY(mutex) = false;  // it has diverged
+  Bytes differing_ SPILLWAY_GUARDED_BY(mutex);       // blocks by which it differs
+  Bytes last_missed_ SPILLWAY_GUARDED_BY(mutex);     // the latest request not in the plan
+  int missed_in_a_row_ SPILLWAY_GUARDED_BY(mutex) = 0;
 };
 
 }  // namespace spillway

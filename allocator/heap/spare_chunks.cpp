@@ -12,9 +12,14 @@ bool SpareChunks::keep(const Chunk& chunk) {
 }
 
 std::optional<Chunk> SpareChunks::take(Bytes size) {
-  const auto found = std::find_if(
-      chunks_.rbegin(), chunks_.rend(), [size](const Chunk& each) { return each.size == size; });
-  if (found == chunks_.rend()) return std::nullopt;
+  auto found = chunks_.rend();
+  for (auto each = chunks_.rbegin(); each != chunks_.rend(); ++each) {
+    if (each->size > size) continue;
+    if (found == chunks_.rend() || each->size > found->size) found = each;
+    if (each->size == size) break;
+  }
+  // Each chunk costs calls to the driver, as often as it moves.
+  if (found == chunks_.rend() || found->size + found->size < size) return std::nullopt;
   const Chunk chunk = *found;
   *found = chunks_.back();
   chunks_.pop_back();

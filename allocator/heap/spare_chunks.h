@@ -53,7 +53,7 @@ class SpareChunks {
   /// processes may map it.
   bool keep(const Chunk& chunk);
 
-  /// One of exactly this size; none if there is none.
+  /// The largest one of at most this size; none if it has less than half of it.
   std::optional<Chunk> take(Bytes size);
 
   /// Makes room for a new chunk of this size: with it, no more memory exists than before.

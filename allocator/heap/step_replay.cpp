@@ -158,20 +158,33 @@ bool StepReplay::follow_plan() {
   if (stays && fits) return false;
   // Release the rest of an old replay plan first. Its last blocks may still be allocated.
   if (region->has_plan() || !region->in_use()) region->trim();
-  if (!region->idle() || replay_.stopped()) return false;
+  if (replay_.stopped()) return false;
   replay_.differing = 0;
   replay_.recorder.set_enabled(true);
   return false;
 }
 
-void StepReplay::adopt(const ReplayPlan& plan, std::optional<Bytes> room) {
-  ReplayRegion* region = replay_.region.load(std::memory_order_relaxed);
-  const RegionKey key{plan.sequence.stream, PoolId::kShared, Tier::kReplay};
-  if (region == nullptr || region->key() != key) {
-    Result<Region*> made = heap_.region_for(key);
-    if (!made.ok()) return replay_.stop();
-    region = static_cast<ReplayRegion*>(made.value());
+/// A heap region for a new plan on this stream; null while blocks of the plans in all of them are
+/// allocated, or if there can be no more heap regions.
+ReplayRegion* StepReplay::idle_region(CUstream stream) {
+  constexpr std::uint32_t kMostRegions = 4;
+  for (std::uint32_t turn = 0; turn < kMostRegions; ++turn) {
+    Result<Region*> made = heap_.region_for({stream, PoolId::kShared, Tier::kReplay, turn});
+    if (!made.ok()) {
+      replay_.stop();
+      return nullptr;
+    }
+    auto* const region = static_cast<ReplayRegion*>(made.value());
+    const LightLock lock(region->mutex);
+    if (!region->has_plan()) region->trim();
+    if (region->idle()) return region;
   }
+  return nullptr;
+}
+
+void StepReplay::adopt(const ReplayPlan& plan, std::optional<Bytes> room) {
+  ReplayRegion* const region = idle_region(plan.sequence.stream);
+  if (region == nullptr) return;
   const SpareChunks::Scope scope(heap_.spares);
   std::optional<Bytes> at_once;
   if (room) {

@@ -25,6 +25,7 @@ class StepReplay {
   bool follow_plan() SPILLWAY_REQUIRES(heap_.mutex);
   void rest() SPILLWAY_REQUIRES(heap_.mutex);
   std::optional<Bytes> room_for(const StepSequence& sequence);
+  ReplayRegion* idle_region(CUstream stream) SPILLWAY_REQUIRES(heap_.mutex);
   /// `room`: bytes that it was made for; none without a target.
   void adopt(const ReplayPlan& plan, std::optional<Bytes> room) SPILLWAY_REQUIRES(heap_.mutex);
 

@@ -164,11 +164,13 @@ void HeapState::trim_to_target(Bytes size) const {
     lacks = saturating_sub(lacks, region->trim_some(lacks));
   }
   if (!lacks.zero()) trim_cached();
-  ReplayRegion* const region = replay.region.load(std::memory_order_relaxed);
-  if (region == nullptr) return;
-  const LightLock lock(region->mutex);
-  // Blocks of a dropped replay plan may have outlived it, and been freed since.
-  if (region->differs() || !region->has_plan()) region->trim();
+  for (const auto& region : regions.all()) {
+    if (region->key().tier != Tier::kReplay) continue;
+    auto* const replayed = static_cast<ReplayRegion*>(region.get());
+    const LightLock lock(replayed->mutex);
+    // Blocks of a dropped replay plan may have outlived it, and been freed since.
+    if (replayed->differs() || !replayed->has_plan()) replayed->trim();
+  }
 }
 
 std::optional<Result<Block*>> HeapState::take_unfenced(

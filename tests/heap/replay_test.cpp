@@ -47,14 +47,15 @@ TEST_F(ReplayTest, StepsThatNeverRepeatGetNoReplayPlan) {
   EXPECT_EQ(mismatches(), 0U);
 }
 
-TEST_F(ReplayTest, AnotherSizeEndsThePlanForTheRestOfItsStep) {
+TEST_F(ReplayTest, ARequestOfAnotherSizeIsServedByTheHeapAndTheOthersByThePlan) {
   learn();
   const Addresses expected = step();
 
   const Addresses other = step(7_MiB);
 
-  for (const driver::DevicePtr at : other)
-    EXPECT_EQ(std::count(expected.begin(), expected.end(), at), 0);
+  EXPECT_EQ(std::count(expected.begin(), expected.end(), other[0]), 0);
+  EXPECT_EQ(other[1], expected[1]);
+  EXPECT_EQ(other[2], expected[2]);
   EXPECT_EQ(mismatches(), 1U);
   EXPECT_EQ(step(), expected);
   EXPECT_EQ(mismatches(), 1U);
@@ -248,13 +249,14 @@ TEST_F(ReplayTest, OtherStepsEndThePlanAndAnotherIsMade) {
   learn();
   step();
   const auto before = replayed();
-  for (int i = 0; i < 20 && replayed() == before; ++i)
+  for (int i = 0; i < 12; ++i)
     step(7_MiB);
-  EXPECT_EQ(replayed(), before + 3);
+  EXPECT_LT(replayed(), before + std::uint64_t{12} * 3);
+  const auto replayed_before = replayed();
   const auto mismatched = mismatches();
   step(7_MiB);
 
-  EXPECT_EQ(replayed(), before + 6);
+  EXPECT_EQ(replayed(), replayed_before + 3);
   EXPECT_EQ(mismatches(), mismatched);
 }
 

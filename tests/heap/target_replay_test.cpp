@@ -165,6 +165,45 @@ TEST_F(TargetReplayTest, ADivergingStepUsesThePlansMemoryBeforeTheTargetIsExceed
   EXPECT_EQ(mismatches(), 1U);
 }
 
+TEST_F(TargetReplayTest, AStepThatDiffersLittleKeepsThePlan) {
+  target_ = 64_MiB;
+  steps(4);
+  const Addresses planned = step();
+  for (int i = 0; i < 4; ++i) {
+    const auto more = allocate(64_KiB);
+    EXPECT_EQ(step(), planned);
+    free(more);
+  }
+
+  EXPECT_EQ(mismatches(), 4U);
+  EXPECT_EQ(step(), planned);
+  EXPECT_EQ(heap_->view().check(), "");
+}
+
+TEST_F(TargetReplayTest, ABlockThatOutlivesAPlanDoesNotPreventTheNextOne) {
+  target_ = 64_MiB;
+  steps(4);
+  heap_->placement().set_target(target_);
+  free(std::exchange(gradient_, driver::DevicePtr{}));
+  const auto before = replayed();
+  const auto outlives = allocate(4_MiB);
+  ASSERT_EQ(replayed(), before + 1);
+  heap_->placement().end_step();
+  EXPECT_EQ(mismatches(), 1U);
+  for (int i = 0; i < 6; ++i)
+    step(12_MiB);
+  const auto replayed_before = replayed();
+
+  const Addresses planned = step(12_MiB);
+
+  EXPECT_EQ(replayed(), replayed_before + 4);
+  EXPECT_EQ(step(12_MiB), planned);
+  EXPECT_EQ(heap_->view().check(), "");
+  free(outlives);
+  heap_->trim_sync();
+  EXPECT_EQ(heap_->view().check(), "");
+}
+
 TEST_F(TargetReplayTest, IfNoPlanFitsTheSmallestIsFollowed) {
   target_ = 8_MiB;
   for (int i = 0; i < 50 && replayed() == 0; ++i)
