@@ -74,10 +74,11 @@ LinkRates link_of(const CopyTimes& out, const CopyTimes& in) {
 }
 
 bool is_pause(const Span& span) {
-  return span.kind == Span::Kind::kWait || span.kind == Span::Kind::kRecompute;
+  return span.kind == Span::Kind::kWait || span.kind == Span::Kind::kRecompute ||
+         span.kind == Span::Kind::kMapping;
 }
 
-/// Iterates over a stream's spans in order, excluding waits and recomputation.
+/// Iterates over a stream's spans in order, excluding pauses.
 class Computing {
  public:
   /// Compute seconds until `time`; later calls have later times.
@@ -102,8 +103,7 @@ class Computing {
   std::uint64_t end_ = 0;  // of the last pause
 };
 
-/// The recomputation time of each storage, without waits and recomputation of others. Spans of a
-/// stream are nested.
+/// The recomputation time of each storage, without other pauses. Spans of a stream are nested.
 void add_recomputes(const std::vector<Span>& pauses, std::vector<double>& recompute) {
   std::vector<const Span*> open;
   const auto charge = [&](const Span& span, double amount) {

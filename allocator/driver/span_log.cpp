@@ -59,6 +59,7 @@ unsigned readers_of(Span::Kind kind, unsigned on) {
     case Span::Kind::kWanted:
     case Span::Kind::kEnded:
     case Span::Kind::kRecompute:
+    case Span::Kind::kMapping:
     case Span::Kind::kStep:
       return on & plan;
     case Span::Kind::kOut:

@@ -31,6 +31,7 @@ struct Span {
     kWanted,     // or used it again,
     kEnded,      // or reached the end of its backward pass; `storage` is the step's number
     kRecompute,  // recomputation of the storage
+    kMapping,    // no work was submitted to the stream while the host mapped or released memory
     // a step with a budget, from its first saved storage to the end of its backward pass
     kStep,
   };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/heap/heap.h"
 
+#include "allocator/driver/span_log.h"
 #include "allocator/heap/heap_state.h"
 #include "allocator/heap/region_hits.h"
 #include "allocator/heap/step_replay.h"
@@ -115,6 +116,9 @@ Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
                                           Bytes requested,
                                           TagId tag) {
   const Lock lock(mutex);
+  const driver::CurrentDevice current(*device.api, device.context);
+  const driver::SpanLog::Scope timed(
+      device, driver::Stream(key.stream, device.id), driver::Span::Kind::kMapping, size);
   const SpareChunks::Scope scope(spares);
   const bool passes_soft_limit = accounting.passes_soft_limit(size);
   if (passes_soft_limit || accounting.passes_target(size.rounded_up(addresses.granularity()))) {

@@ -2,6 +2,7 @@
 // Steps that repeat: records their requests and replays them at the addresses of a replay plan.
 #include "allocator/heap/step_replay.h"
 
+#include "allocator/driver/span_log.h"
 #include "allocator/heap/heap.h"
 
 #include <algorithm>
@@ -39,6 +40,9 @@ driver::DevicePtr StepReplay::take(ReplayRegion& region, Bytes size, TagId tag) 
     if (!missing) return region.take(size, tag);
   }
   const Lock lock(heap_.mutex);
+  const driver::CurrentDevice current(*heap_.device.api, heap_.device.context);
+  const driver::SpanLog::Scope timed(
+      heap_.device, region.stream(), driver::Span::Kind::kMapping, *missing);
   const SpareChunks::Scope scope(heap_.spares);
   if (*missing > heap_.accounting.room_to_target()) heap_.trim_to_target(*missing);
   const LightLock region_lock(region.mutex);

@@ -38,6 +38,7 @@ std::string_view name_of(driver::Span::Kind kind) {
     case driver::Span::Kind::kWanted:
     case driver::Span::Kind::kEnded:
     case driver::Span::Kind::kRecompute:
+    case driver::Span::Kind::kMapping:
     case driver::Span::Kind::kStep:
       break;
   }

@@ -54,3 +54,69 @@ def test_step_that_needs_new_memory_takes_as_much_longer_as_its_calls_cost(optio
         assert took - base == pytest.approx(calls + reserved / COSTS["create_rate"], abs=1e-9)
         chunks.append(mapped + allocated)
     assert chunks[0] > 0 and chunks[1] == 0 and chunks[2] > 0
+
+
+# Training steps that repeat, so that their addresses are planned. Of each: the calls of cuMemMap, the replayed allocations
+# so far, and the reserved bytes.
+PLANNED = """
+import ctypes, json
+import spillway, torch
+
+count = ctypes.CDLL(None).spillway_emulator_count
+count.restype = ctypes.c_uint64
+spillway.use_allocator()
+model = torch.nn.Linear(4096, 4096, device="cuda")
+optimizer = torch.optim.SGD(model.parameters())
+steps = []
+for _ in range(5):
+    before = count(b"cuMemMap")
+    model(torch.empty(1 << 18, 4096, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    replayed = spillway.stats()["devices"][0]["heap"]["replayed_allocations"]
+    steps.append((count(b"cuMemMap") - before, replayed, torch.cuda.memory_reserved()))
+print(json.dumps(steps))
+"""
+
+
+def test_planned_addresses_are_mapped_in_large_chunks() -> None:
+    job = (sys.executable, "-c", PLANNED)
+    done = spillway("dry-run", "h200", "--", *job, SPILLWAY_PLAN_REPLAY="1")
+    assert done.returncode == 0, done.stderr
+    steps = json.loads(done.stdout.splitlines()[0])
+    mapped, replayed, reserved = zip(*steps, strict=True)
+    assert replayed[-1] > replayed[-2] > 0
+    assert reserved[-1] > 8 << 30
+    assert sum(mapped[2:]) < reserved[-1] / (16 << 20)
+
+
+# What the first plan of a region in half of the memory that it needs is predicted to take.
+PREDICTED = """
+import json
+import spillway, torch
+
+spillway.use_allocator()
+with torch.device("cuda"):
+    net = torch.nn.Sequential(*[torch.nn.TransformerEncoderLayer(1024, 16, batch_first=True) for _ in range(4)])
+    x = torch.zeros(32, 197, 1024, requires_grad=True)
+optimizer = torch.optim.SGD(net.parameters())
+region = spillway.offload(budget=2 << 30, tag="mapped")
+for _ in range(4):
+    with region:
+        loss = net(x).sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+print(json.dumps(spillway.explain("mapped").chosen.seconds))
+"""
+
+
+def test_times_that_plans_are_made_from_have_no_mapping_in_them() -> None:
+    free = {name: 1e18 if name.endswith("rate") else 0.0 for name in COSTS}
+    seconds = []
+    for costs in (free, COSTS):
+        rates = ",".join(f"{name}={cost}" for name, cost in costs.items())
+        done = spillway("dry-run", "h200", "--rates", rates, "--", sys.executable, "-c", PREDICTED)
+        assert done.returncode == 0, done.stderr
+        seconds.append(json.loads(done.stdout.splitlines()[0]))
+    assert seconds[1] == pytest.approx(seconds[0], rel=0.05)

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "allocator/driver/span_log.h"
 #include "emulator/emulator.h"
 #include "tests/heap/replay_fixture.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <random>
@@ -102,6 +104,30 @@ TEST_F(ReplayTest, ThePeakOfAReplayedStepIncludesPersistentMemory) {
   EXPECT_EQ(heap_->view().tags()[0].allocated_peak, 4_MiB);
   EXPECT_EQ(heap_->view().tags()[1].allocated_peak, 2_MiB);
   free(stays);
+}
+
+/// Otherwise the time in which the host maps memory would count as the stream's own.
+TEST_F(ReplayTest, MappingIsTimedOnTheStreamThatNeedsTheMemory) {
+  using driver::Span;
+  using driver::SpanLog;
+  SpanLog& spans = SpanLog::instance();
+  const auto mapping = [&](auto request) {
+    SpanLog::start(SpanLog::Reader::kPlan);
+    request();
+    spans.wait(std::chrono::seconds(1));
+    std::vector<Span> taken = spans.take(SpanLog::Reader::kPlan);
+    spans.stop(SpanLog::Reader::kPlan);
+    std::erase_if(taken, [](const Span& span) { return span.kind != Span::Kind::kMapping; });
+    return taken;
+  };
+  driver::DevicePtr at{};
+
+  const auto mapped = mapping([&] { at = allocate(5_MiB); });
+  ASSERT_EQ(mapped.size(), 1u);
+  EXPECT_EQ(mapped[0].stream, reinterpret_cast<std::uint64_t>(main_.handle()));
+  EXPECT_GE(mapped[0].end, mapped[0].begin);
+  free(at);
+  EXPECT_TRUE(mapping([&] { free(allocate(5_MiB)); }).empty());
 }
 
 }  // namespace
