@@ -8,6 +8,8 @@
 
 namespace spillway {
 
+using namespace literals;
+
 Backing::~Backing() {
   const driver::CurrentDevice current(*device_.api, device_.context);
   const driver::OutsideCaptures outside(*device_.api);
@@ -44,13 +46,15 @@ bool Backing::is_stuck(driver::DevicePtr at) const {
       stuck_.begin(), stuck_.end(), [at](const Range& stuck) { return stuck.contains(at); });
 }
 
-/// When memory is short, smaller chunks reduce the memory that a single block strands.
+/// Under a target, memory moves: each chunk costs calls to the driver, but a single block strands
+/// the rest of its chunk.
 Bytes Backing::most_of_a_chunk() const {
-  constexpr std::uint64_t kShare = 2048;
+  constexpr std::uint64_t kShare = 1024;
+  constexpr Bytes kMost = 16_MiB;
   const Bytes target = accounting_.target();
   if (target.zero()) return most_;
   const Bytes share = Bytes{target.count() / kShare}.rounded_down(granularity_);
-  return std::clamp(share, granularity_, most_);
+  return std::clamp(share, granularity_, std::max(granularity_, kMost));
 }
 
 Status Backing::map(Range where, const std::vector<driver::DevicePtr>* cuts) {
