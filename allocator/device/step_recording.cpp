@@ -16,8 +16,8 @@ int recordings SPILLWAY_GUARDED_BY(recordings_mutex) = 0;
 
 constexpr auto kNoStorage = StepTimes::kNoStorage;
 
-/// Measured steps that the device has not finished. Further ones are not measured: hosts may be any
-/// number of steps ahead.
+/// Measured steps that the device has not finished. The host waits at more: it may be any number of
+/// steps ahead.
 constexpr std::size_t kMostLate = 8;
 
 /// Bytes per second, both ways, for a step without copies: half of a PCIe 5 link, so that plans do
@@ -203,7 +203,6 @@ void StepRecording::begin(driver::Stream stream) {
   {
     const Lock lock(mutex_);
     if (measured_.empty()) spans_.clear();  // of steps whose measurement was given up
-    too_late_ = measured_.size() >= kMostLate;
   }
   turn_on();
   {
@@ -260,7 +259,6 @@ void StepRecording::mark(driver::Stream stream, Span::Kind kind, std::size_t sto
 }
 
 void StepRecording::saved(std::size_t storage, driver::Stream stream) {
-  if (too_late_) return follow();
   mark(stream, Span::Kind::kSaved, storage);
 }
 
@@ -301,15 +299,15 @@ void StepRecording::turn_off() {
   }
 }
 
-std::vector<StepRecording::Measured> StepRecording::take(
-    std::optional<std::chrono::milliseconds> wait) {
+std::vector<StepRecording::Measured> StepRecording::take(bool waits,
+                                                         std::chrono::milliseconds most) {
   SpanLog& log = SpanLog::instance();
-  bool waits = false;
   {
     const Lock lock(mutex_);
-    waits = wait && !measured_.empty() && measured_.back() == steps_;
+    waits = waits && !measured_.empty() && measured_.back() == steps_;
+    waits = waits || measured_.size() >= kMostLate;
   }
-  if (waits) log.wait(*wait);
+  if (waits) log.wait(most);
   keep_spans(log.take(SpanLog::Reader::kPlan, device_.id));
   const Lock lock(mutex_);
   std::vector<Measured> taken;

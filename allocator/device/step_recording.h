@@ -59,9 +59,10 @@ class StepRecording {
   };
 
   /// Returns the measured steps that the device has finished, each once, in order. If the host runs
-  /// ahead of the device, they appear steps later. With `wait`, blocks the host until the device
-  /// has finished the last step, if that was measured, for at most that long.
-  std::vector<Measured> take(std::optional<std::chrono::milliseconds> wait);
+  /// ahead of the device, they appear steps later. With `waits`, blocks the host until the device
+  /// has finished the last step, if that was measured, for at most `most`. Likewise where many
+  /// measured steps are not finished.
+  std::vector<Measured> take(bool waits, std::chrono::milliseconds most);
 
   /// The duration of a step on the device.
   struct Duration {
@@ -88,7 +89,6 @@ class StepRecording {
   const driver::Device device_;
   const AllocationCurve& curve_;
   std::atomic<bool> on_{false};
-  std::atomic<bool> too_late_{false};  // the running step is not measured
   Mutex mutex_;
   std::optional<driver::Stream> stream_ SPILLWAY_GUARDED_BY(mutex_);
   std::optional<Step> step_ SPILLWAY_GUARDED_BY(mutex_);  // the running step

@@ -135,8 +135,7 @@ void begin_budget_step(DeviceRuntime& device,
   StepRecording& recording = device.step_recording();
   // A recorded step is waited for, because the next one needs a plan.
   const bool waits = runtime.plans().awaits_times(device.device().id);
-  for (const StepRecording::Measured& step :
-       recording.take(waits ? std::optional(kLongestStep) : std::nullopt)) {
+  for (const StepRecording::Measured& step : recording.take(waits, kLongestStep)) {
     runtime.plans().time(device.device().id, step.times, step.steps_ago);
     device.budget().pace().set_rate(step.times.link.in);
   }
