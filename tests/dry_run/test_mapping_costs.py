@@ -56,8 +56,8 @@ def test_step_that_needs_new_memory_takes_as_much_longer_as_its_calls_cost(optio
     assert chunks[0] > 0 and chunks[1] == 0 and chunks[2] > 0
 
 
-# Training steps that repeat, so that their addresses are planned. Of each: the calls of cuMemMap, the replayed allocations
-# so far, and the reserved bytes.
+# Training steps that repeat, so that their addresses are planned. Of each: the calls of cuMemMap, the
+# replayed allocations so far, and the bytes reserved.
 PLANNED = """
 import ctypes, json
 import spillway, torch
@@ -97,7 +97,8 @@ import spillway, torch
 
 spillway.use_allocator()
 with torch.device("cuda"):
-    net = torch.nn.Sequential(*[torch.nn.TransformerEncoderLayer(1024, 16, batch_first=True) for _ in range(4)])
+    layers = [torch.nn.TransformerEncoderLayer(1024, 16, batch_first=True) for _ in range(4)]
+    net = torch.nn.Sequential(*layers)
     x = torch.zeros(32, 197, 1024, requires_grad=True)
 optimizer = torch.optim.SGD(net.parameters())
 region = spillway.offload(budget=2 << 30, tag="mapped")
