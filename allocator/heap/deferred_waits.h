@@ -30,10 +30,8 @@ class DeferredWaits {
   }
 
  private:
-  static DeferredWaits*& active() {
-    thread_local DeferredWaits* innermost = nullptr;
-    return innermost;
-  }
+  /// Not inline: one for all of Spillway's libraries.
+  static DeferredWaits*& active();
 
   DeferredWaits* const outer_;
   driver::FenceSet fences_;
