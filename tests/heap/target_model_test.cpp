@@ -250,7 +250,7 @@ class TargetModelTest : public HeapTest {
 TEST_F(TargetModelTest, StepsThatMostlyRepeatKeepTheirBytesUnderATarget) {
   std::printf("TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
   copies_ = {&timeline(table_), &timeline(stuck_table_)};
-  const std::uint64_t heaps = chosen("HEAPS", 30);
+  const std::uint64_t heaps = chosen("HEAPS", 16);
   for (std::uint64_t i = 0; i < heaps && !HasFatalFailure(); ++i)
     steps_of_one_heap();
 
