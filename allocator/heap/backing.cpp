@@ -135,6 +135,7 @@ Status Backing::view(driver::DevicePtr at, std::span<const Range> parts) {
   Status status;
   Range where{at, {}};
   for (const Range& part : parts) {
+    const driver::DevicePtr end = where.end() + part.size;
     for (auto each = chunks_.find(part.begin);
          status.ok() && each != chunks_.end() && each->first < part.end();
          ++each) {
@@ -143,6 +144,7 @@ Status Backing::view(driver::DevicePtr at, std::span<const Range> parts) {
           SPILLWAY_CALL(api, MemMap, where.end().address(), chunk.size.count(), 0, chunk.handle, 0);
       if (status.ok()) where.size += chunk.size;
     }
+    SPILLWAY_CHECK(!status.ok() || where.end() == end);
   }
   if (status.ok()) {
     status = SPILLWAY_CALL(

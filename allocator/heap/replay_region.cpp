@@ -99,7 +99,7 @@ void ReplayRegion::miss(Bytes requested) {
 /// The step differs from the plan by a block of this size.
 void ReplayRegion::differ(Bytes size) {
   if (differing_.zero() && !differs_) ++counts_.replay_mismatches;
-  differing_ += size;
+  if (differing_ < total_) differing_ += std::min(size, total_);  // no sum of huge ones
 }
 
 void ReplayRegion::fall_back() {
@@ -150,7 +150,7 @@ bool ReplayRegion::end_step() {
   open();
   free_passed();
   if (!has_plan_) return true;
-  if (next_ != 0 && !differs_) {
+  if ((next_ != 0 || !differing_.zero()) && !differs_) {
     for (; next_ < requests_.size(); ++next_)
       differ(requests_[next_].block.size);
   }

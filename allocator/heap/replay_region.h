@@ -56,6 +56,11 @@ class ReplayRegion final : public Region {
   /// Whether the running step has diverged from the replay plan: the heap serves the rest of it.
   [[nodiscard]] bool differs() const SPILLWAY_REQUIRES(mutex) { return differs_; }
 
+  /// Whether the running step has differed from the replay plan so far, if only in one request.
+  [[nodiscard]] bool has_differed() const SPILLWAY_REQUIRES(mutex) {
+    return differs_ || !differing_.zero();
+  }
+
   /// Bytes to map before take can serve this request. None if take can serve it now or will not
   /// serve it.
   [[nodiscard]] std::optional<Bytes> lacks_memory(Bytes requested) const SPILLWAY_REQUIRES(mutex);
@@ -158,6 +163,7 @@ class ReplayRegion final : public Region {
 
   [[nodiscard]] std::vector<Block*> blocks_in_use() const SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] bool in_use(Range memory) const SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] bool has_free_memory() const SPILLWAY_REQUIRES(mutex);
 
   Accounting& accounting_;  // for whole steps
   ReplayCursor cursor_;

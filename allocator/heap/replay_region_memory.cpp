@@ -142,8 +142,18 @@ Status ReplayRegion::map_next(Bytes requested) {
   return backing_.view(next.block.at, parts_of(next));
 }
 
+/// Whether trim would release anything, after a wait.
+bool ReplayRegion::has_free_memory() const {
+  const auto& chunks = backing_.chunks();
+  return !pending_.zero() || chunks.empty() ||
+         std::any_of(chunks.begin(), chunks.end(), [&](const auto& each) SPILLWAY_REQUIRES(mutex) {
+           return !in_use({each.first, each.second.size});
+         });
+}
+
 Bytes ReplayRegion::trim() {
   if (idle()) return {};
+  if (!has_plan_ && !has_free_memory()) return {};
   open();  // before the wait: blocks taken meanwhile without the lock would not be waited for
   if (!wait_for_stream_sync().ok()) return {};
   has_plan_ = false;

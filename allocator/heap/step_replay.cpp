@@ -162,7 +162,7 @@ bool StepReplay::follow_plan() {
   if (stays && fits) return false;
   // Release the rest of an old replay plan first. Its last blocks may still be allocated.
   if (region->has_plan() || !region->in_use()) region->trim();
-  if (replay_.stopped()) return false;
+  if (region->has_plan() || replay_.stopped()) return false;  // the stream cannot be waited for
   replay_.differing = 0;
   replay_.recorder.set_enabled(true);
   return false;

@@ -164,12 +164,14 @@ void HeapState::trim_to_target(Bytes size) const {
     lacks = saturating_sub(lacks, region->trim_some(lacks));
   }
   if (!lacks.zero()) trim_cached();
+  const bool is_short = size > accounting.room_to_target();
   for (const auto& region : regions.all()) {
     if (region->key().tier != Tier::kReplay) continue;
     auto* const replayed = static_cast<ReplayRegion*>(region.get());
     const LightLock lock(replayed->mutex);
     // Blocks of a dropped replay plan may have outlived it, and been freed since.
-    if (replayed->differs() || !replayed->has_plan()) replayed->trim();
+    const bool ends = replayed->differs() || (is_short && replayed->has_differed());
+    if (ends || !replayed->has_plan()) replayed->trim();
   }
 }
 

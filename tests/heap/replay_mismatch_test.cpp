@@ -100,6 +100,25 @@ TEST_F(ReplayTest, TheRestOfAStepWithManyOtherRequestsIsNotReplayed) {
   EXPECT_EQ(replayed(), before + 4);
 }
 
+TEST_F(ReplayTest, SmallOtherStepsEndThePlan) {
+  learn();
+  step();
+  for (int i = 0; i < 4; ++i) {
+    free(allocate(1_KiB));
+    heap_->placement().end_step();
+  }
+
+  EXPECT_EQ(heap_->stats().reserved, 2_MiB);
+}
+
+TEST_F(ReplayTest, RequestsOfHugeSizesFailInAReplayedStep) {
+  learn();
+  for (int i = 0; i < 3; ++i)
+    EXPECT_FALSE(heap_->allocate(Bytes{~std::uint64_t{0} / 2}, main_, TagId::kUntagged).ok());
+
+  EXPECT_EQ(mismatches(), 1U);
+}
+
 /// Random steps that are mostly the replayed one: what is allocated keeps its bytes, and no two
 /// overlap.
 TEST_F(ReplayTest, RandomDifferencesNeverReturnOneAddressTwice) {

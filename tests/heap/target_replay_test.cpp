@@ -204,6 +204,65 @@ TEST_F(TargetReplayTest, ABlockThatOutlivesAPlanDoesNotPreventTheNextOne) {
   EXPECT_EQ(heap_->view().check(), "");
 }
 
+TEST_F(TargetReplayTest, ARequestThatDiffersGetsThePlansMemoryWhereOtherIsShort) {
+  Bytes reserved;
+  const auto step_of = [&](Bytes last) {
+    heap_->placement().set_target(40_MiB);
+    heap_->limits().set_budget(40_MiB);
+    free(allocate(32_MiB));
+    const auto kept = allocate(16_MiB);
+    const auto more = allocate(last);
+    reserved = heap_->stats().reserved;
+    free(kept);
+    free(more);
+    heap_->placement().end_step();
+  };
+  for (int i = 0; i < 4; ++i)
+    step_of(16_MiB);
+  ASSERT_GT(replayed(), 0U);
+
+  step_of(18_MiB);
+
+  EXPECT_LE(reserved, 40_MiB);
+}
+
+TEST_F(TargetReplayTest, ABlockThatOutlivesAPlanCostsNoHostWaits) {
+  target_ = 40_MiB;
+  steps(4);
+  const auto outlives = allocate(4_MiB);
+  ASSERT_GT(replayed(), 0U);
+  heap_->placement().end_step();
+  heap_->placement().set_target(target_);
+  for (int i = 0; i < 12; ++i)
+    allocate(4_MiB);
+  const auto before = driver::counters().host_syncs;
+  for (int i = 0; i < 4; ++i)
+    allocate(4_MiB);
+
+  EXPECT_EQ(driver::counters().host_syncs, before);
+  free(outlives);
+}
+
+TEST_F(TargetReplayTest, APlanThatCannotEndBecauseOfACaptureIsFollowed) {
+  target_ = 64_MiB;
+  steps(4);
+  const auto is_capturing = table_.StreamIsCapturing;
+  table_.StreamIsCapturing = [](CUstream, CUstreamCaptureStatus* status) {
+    *status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return CUDA_SUCCESS;
+  };
+  heap_->placement().set_target(40_MiB);
+  heap_->placement().end_step();
+  table_.StreamIsCapturing = is_capturing;
+  const auto before = replayed();
+
+  step();
+  step();
+
+  EXPECT_EQ(replayed(), before + 8);
+  EXPECT_EQ(mismatches(), 0U);
+}
+
 TEST_F(TargetReplayTest, IfNoPlanFitsTheSmallestIsFollowed) {
   target_ = 8_MiB;
   for (int i = 0; i < 50 && replayed() == 0; ++i)
