@@ -65,7 +65,7 @@ class Backing {
   [[nodiscard]] bool is_stuck(driver::DevicePtr at) const;
 
   /// Maps chunks, spare or new ones, side by side. With `cuts`, in address order and whole granules
-  /// apart, they are as large as they can be without one that crosses a cut.
+  /// apart, each chunk ends at the next cut at most. Without, each has at most the default size.
   /// Requires: nothing in `where` is mapped, and `where` consists of whole granules.
   /// Errors: kOutOfDeviceMemory if the driver or the limit has no room; kDriver. After an error
   /// only stuck ranges remain mapped.

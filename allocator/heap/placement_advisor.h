@@ -34,11 +34,11 @@ class PlacementAdvisor {
   /// busiest stream. In later steps the same request gets the same address. The heap then reserves
   /// hardly more than the peak of the allocated bytes.
   ///
-  /// The heap checks each request's size and stream, and that its address is free. Requests
-  /// that differ are served without the replay plan, and after many in a row the rest of the step.
-  /// After three steps in a row (one with a target) that differ by more than a 16th of their bytes,
-  /// or when the target is smaller than the one that it was made for,
-  /// it is dropped and the heap records steps again. Blocks of pools are not in it. Without a
+  /// The heap checks each request's size and stream, and that its address is free. Requests that
+  /// differ are served without the replay plan, and after many in a row the rest of the step. After
+  /// three steps in a row (one with a target) that differ by more than a 16th of their bytes, or
+  /// when the target is smaller than the one that it was made for, it is dropped and the heap
+  /// records steps again. Blocks of pools are not in it. Without a
   /// target, neither are blocks that outlive their step, nor those that other streams or copies
   /// use. trim_sync() ends a replay plan. After an out-of-memory error without a target there are
   /// no more replay plans. Stream: blocks the host when a replay plan begins or ends.

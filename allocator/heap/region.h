@@ -39,7 +39,7 @@ struct RegionKey {
   CUstream stream;
   PoolId pool;
   Tier tier;
-  std::uint32_t turn = 0;  // kReplay: another one while blocks of an earlier plan are allocated
+  std::uint32_t index = 0;  // kReplay: another one while blocks of an earlier plan are allocated
 
   friend bool operator==(const RegionKey&, const RegionKey&) = default;
 };

@@ -63,7 +63,7 @@ class Regions {
     const auto stream = reinterpret_cast<std::uintptr_t>(key.stream);
     const std::uint64_t mixed =
         (stream ^ (static_cast<std::uint64_t>(key.pool) << 32U)) * 0x9E3779B97F4A7C15U;
-    return (mixed >> 40U) * 2 + static_cast<std::size_t>(key.tier) + key.turn;
+    return (mixed >> 40U) * 2 + static_cast<std::size_t>(key.tier) + key.index;
   }
 
   Table* new_table(std::size_t size) {

@@ -102,6 +102,11 @@ void ReplayRegion::differ(Bytes size) {
   if (differing_ < total_) differing_ += std::min(size, total_);  // no sum of huge ones
 }
 
+bool ReplayRegion::differs_much() const {
+  constexpr std::uint64_t kShare = 16;
+  return differs_ || differing_.count() > total_.count() / kShare;
+}
+
 void ReplayRegion::fall_back() {
   differ({});
   differs_ = true;
@@ -154,8 +159,7 @@ bool ReplayRegion::end_step() {
     for (; next_ < requests_.size(); ++next_)
       differ(requests_[next_].block.size);
   }
-  constexpr std::uint64_t kShare = 16;
-  const bool differed = differs_ || differing_.count() > total_.count() / kShare;
+  const bool differed = differs_much();
   next_ = 0;
   missed_in_a_row_ = 0;
   differing_ = {};

@@ -61,6 +61,9 @@ class ReplayRegion final : public Region {
     return differs_ || !differing_.zero();
   }
 
+  /// Whether it has differed in more than a small part.
+  [[nodiscard]] bool differs_much() const SPILLWAY_REQUIRES(mutex);
+
   /// Bytes to map before take can serve this request. None if take can serve it now or will not
   /// serve it.
   [[nodiscard]] std::optional<Bytes> lacks_memory(Bytes requested) const SPILLWAY_REQUIRES(mutex);

@@ -69,7 +69,9 @@ void ReplayRegion::place_requests(const ReplayPlan& plan) {
 /// of its chunk.
 void ReplayRegion::cut_evenly(Bytes size) {
   constexpr std::uint64_t kShare = 256;
-  const Bytes most = std::max(page_, Bytes{size.count() / kShare}.rounded_down(page_));
+  constexpr Bytes kMost{std::uint64_t{64} << 20U};
+  const Bytes share = std::min(Bytes{size.count() / kShare}, kMost).rounded_down(page_);
+  const Bytes most = std::max(page_, share);
   cuts_.clear();
   for (Bytes offset = most; offset < size; offset += most)
     cuts_.push_back(range().begin + offset);

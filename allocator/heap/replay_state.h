@@ -38,6 +38,11 @@ class ReplayState {
   /// after twice as many steps as the last time.
   void lacks(Bytes bytes) {
     missing = bytes;
+    wait_longer();
+  }
+
+  /// Records again, after twice as many steps as the last time.
+  void wait_longer() {
     waits_ = next_waits_;
     next_waits_ = std::min(2 * next_waits_ + 1, kMostWaits);
     recorder.set_enabled(true);

@@ -107,7 +107,6 @@ void StepReplay::end_step() {
   // Within a budget no step would follow it to its end.
   const bool bounded = room && !heap_.accounting.budget().zero();
   if (bounded && plan.size > replay_.room) return replay_.lacks(plan.size - replay_.room);
-  replay_.has_room();
   adopt(plan, room);
 }
 
@@ -136,11 +135,14 @@ std::optional<Bytes> StepReplay::room_for(const StepSequence& sequence) {
 /// Makes no replay plans until it is requested again.
 void StepReplay::rest() {
   replay_.recorder.set_enabled(false);
-  ReplayRegion* const region = replay_.region.load(std::memory_order_relaxed);
-  if (region == nullptr) return;
-  const LightLock lock(region->mutex);
-  region->trim();
-  if (region->idle()) replay_.region.store(nullptr, std::memory_order_release);
+  ReplayRegion* const latest = replay_.region.load(std::memory_order_relaxed);
+  for (const auto& region : heap_.regions.all()) {
+    if (region->key().tier != Tier::kReplay) continue;
+    auto* const each = static_cast<ReplayRegion*>(region.get());
+    const LightLock lock(each->mutex);
+    each->trim();
+    if (each == latest && each->idle()) replay_.region.store(nullptr, std::memory_order_release);
+  }
 }
 
 /// True if there is no replay plan to follow: requests are then recorded.
@@ -172,12 +174,9 @@ bool StepReplay::follow_plan() {
 /// allocated, or if there can be no more heap regions.
 ReplayRegion* StepReplay::idle_region(CUstream stream) {
   constexpr std::uint32_t kMostRegions = 4;
-  for (std::uint32_t turn = 0; turn < kMostRegions; ++turn) {
-    Result<Region*> made = heap_.region_for({stream, PoolId::kShared, Tier::kReplay, turn});
-    if (!made.ok()) {
-      replay_.stop();
-      return nullptr;
-    }
+  for (std::uint32_t index = 0; index < kMostRegions; ++index) {
+    Result<Region*> made = heap_.region_for({stream, PoolId::kShared, Tier::kReplay, index});
+    if (!made.ok()) return nullptr;
     auto* const region = static_cast<ReplayRegion*>(made.value());
     const LightLock lock(region->mutex);
     if (!region->has_plan()) region->trim();
@@ -188,7 +187,7 @@ ReplayRegion* StepReplay::idle_region(CUstream stream) {
 
 void StepReplay::adopt(const ReplayPlan& plan, std::optional<Bytes> room) {
   ReplayRegion* const region = idle_region(plan.sequence.stream);
-  if (region == nullptr) return;
+  if (region == nullptr) return replay_.wait_longer();
   const SpareChunks::Scope scope(heap_.spares);
   std::optional<Bytes> at_once;
   if (room) {
@@ -203,6 +202,7 @@ void StepReplay::adopt(const ReplayPlan& plan, std::optional<Bytes> room) {
     const LightLock lock(region->mutex);
     if (!region->idle() || !region->adopt(plan, at_once).ok()) return replay_.stop();
   }
+  replay_.has_room();
   replay_.recorder.set_enabled(false);
   replay_.target = heap_.accounting.target();
   replay_.region.store(region, std::memory_order_release);

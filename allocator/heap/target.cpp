@@ -92,7 +92,7 @@ std::optional<Bytes> PlacementAdvisor::peak_reserved_following_plan() const {
   if (region == nullptr) return Bytes{};
   {
     const LightLock lock(region->mutex);
-    if (!region->has_plan() || region->differs()) return Bytes{};
+    if (!region->has_plan() || region->differs_much()) return Bytes{};
   }
   return state_->accounting.target_peak();
 }
