@@ -56,12 +56,7 @@ class ReplayRegion final : public Region {
   /// Whether the running step has diverged from the replay plan: the heap serves the rest of it.
   [[nodiscard]] bool differs() const SPILLWAY_REQUIRES(mutex) { return differs_; }
 
-  /// Whether the running step has differed from the replay plan so far, if only in one request.
-  [[nodiscard]] bool has_differed() const SPILLWAY_REQUIRES(mutex) {
-    return differs_ || !differing_.zero();
-  }
-
-  /// Whether it has differed in more than a small part.
+  /// Whether the running step has differed from the replay plan in more than a small part.
   [[nodiscard]] bool differs_much() const SPILLWAY_REQUIRES(mutex);
 
   /// Bytes to map before take can serve this request. None if take can serve it now or will not

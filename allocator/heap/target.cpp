@@ -169,8 +169,10 @@ void HeapState::trim_to_target(Bytes size) const {
     if (region->key().tier != Tier::kReplay) continue;
     auto* const replayed = static_cast<ReplayRegion*>(region.get());
     const LightLock lock(replayed->mutex);
-    // Blocks of a dropped replay plan may have outlived it, and been freed since.
-    const bool ends = replayed->differs() || (is_short && replayed->has_differed());
+    // Blocks of a dropped replay plan may have outlived it, and been freed since. A step that
+    // differs much from a plan has no use for it; for one that differs little, callers make room
+    // within a budget.
+    const bool ends = replayed->differs() || (is_short && replayed->differs_much());
     if (ends || !replayed->has_plan()) replayed->trim();
   }
 }
