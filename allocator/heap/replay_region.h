@@ -162,6 +162,7 @@ class ReplayRegion final : public Region {
   [[nodiscard]] std::vector<Block*> blocks_in_use() const SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] bool in_use(Range memory) const SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] bool has_free_memory() const SPILLWAY_REQUIRES(mutex);
+  std::vector<Range> end_views() SPILLWAY_REQUIRES(mutex);
 
   Accounting& accounting_;  // for whole steps
   ReplayCursor cursor_;

@@ -153,6 +153,18 @@ bool ReplayRegion::has_free_memory() const {
          });
 }
 
+/// Unmaps the views of free requests. Returns the memory of those that the driver has not unmapped.
+std::vector<Range> ReplayRegion::end_views() {
+  std::vector<Range> kept;
+  for (const Request& request : requests_) {
+    if (!request.viewed || request.block.state != BlockState::kFree) continue;
+    if (!backing_.is_view(request.block.at) || backing_.end_view(request.block.at)) continue;
+    for (const Range& part : parts_of(request))
+      kept.push_back(part);
+  }
+  return kept;
+}
+
 Bytes ReplayRegion::trim() {
   if (idle()) return {};
   if (!has_plan_ && !has_free_memory()) return {};
@@ -162,13 +174,7 @@ Bytes ReplayRegion::trim() {
   for (Block* const block : blocks_in_use()) {
     if (block->state == BlockState::kHole && settle_sync(block).ok()) release_addresses(block);
   }
-  std::vector<Range> kept;  // the driver has not unmapped a view of it
-  for (Request& request : requests_) {
-    if (!request.viewed || request.block.state != BlockState::kFree) continue;
-    if (!backing_.is_view(request.block.at) || backing_.end_view(request.block.at)) continue;
-    for (const Range& part : parts_of(request))
-      kept.push_back(part);
-  }
+  const std::vector<Range> kept = end_views();
   std::vector<Range> empty;
   for (const auto& [at, chunk] : backing_.chunks()) {
     const Range range{at, chunk.size};

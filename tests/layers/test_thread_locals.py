@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No header of the libraries defines a thread-local variable: each library that includes it would have its own."""
+"""No header of the libraries defines a thread-local variable: each library would have its own."""
 
 import re
 from pathlib import Path
