@@ -49,12 +49,11 @@ bool Backing::is_stuck(driver::DevicePtr at) const {
 /// Under a target, memory moves: each chunk costs calls to the driver, but a single block strands
 /// the rest of its chunk.
 Bytes Backing::most_of_a_chunk() const {
-  constexpr std::uint64_t kShare = 1024;
-  constexpr Bytes kMost = 16_MiB;
   const Bytes target = accounting_.target();
   if (target.zero()) return most_;
-  const Bytes share = Bytes{target.count() / kShare}.rounded_down(granularity_);
-  return std::clamp(share, granularity_, std::max(granularity_, kMost));
+  const Bytes small = std::min(Bytes{target.count() / 1024}, 8_MiB);
+  const Bytes large = std::min(Bytes{target.count() / 2048}, 16_MiB);
+  return std::max(std::max(small, large).rounded_down(granularity_), granularity_);
 }
 
 Status Backing::map(Range where, const std::vector<driver::DevicePtr>* cuts) {

@@ -88,7 +88,16 @@ void ReplayRegion::pass_to(std::size_t index) {
   missed_in_a_row_ = 0;
 }
 
-/// A request that the plan does not have here.
+void ReplayRegion::leave_out(Bytes requested) {
+  const std::optional<std::size_t> index = planned(requested);
+  if (!index) return;
+  const int missed = missed_in_a_row_;
+  pass_to(*index);
+  missed_in_a_row_ = missed;
+  miss(requests_[*index].block.size);
+}
+
+/// A request that the plan does not have here, or has no memory for.
 void ReplayRegion::miss(Bytes requested) {
   constexpr int kMostMissed = 64;
   last_missed_ = requested;

@@ -68,8 +68,9 @@ class ReplayRegion final : public Region {
   /// Locks: the caller holds the heap's lock.
   Status map_next(Bytes requested) SPILLWAY_REQUIRES(mutex);
 
-  /// Leaves the next request and the rest of the step to the heap.
-  void fall_back() SPILLWAY_REQUIRES(mutex);
+  /// Leaves the next request, which lacks memory, to the heap; after many in a row the rest of the
+  /// step.
+  void leave_out(Bytes requested) SPILLWAY_REQUIRES(mutex);
 
   /// Allocates the next request of the step and returns its address. Null if the heap must serve
   /// the request or must map memory first.
@@ -138,6 +139,7 @@ class ReplayRegion final : public Region {
   void hand_out(Request& request, TagId tag) SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] std::optional<std::size_t> planned(Bytes requested) const SPILLWAY_REQUIRES(mutex);
   void pass_to(std::size_t index) SPILLWAY_REQUIRES(mutex);
+  void fall_back() SPILLWAY_REQUIRES(mutex);
   void miss(Bytes requested) SPILLWAY_REQUIRES(mutex);
   void differ(Bytes size) SPILLWAY_REQUIRES(mutex);
   void release_addresses(Block* block) SPILLWAY_REQUIRES(mutex);

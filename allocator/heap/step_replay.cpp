@@ -46,9 +46,10 @@ driver::DevicePtr StepReplay::take(ReplayRegion& region, Bytes size, TagId tag) 
   const SpareChunks::Scope scope(heap_.spares);
   if (*missing > heap_.accounting.room_to_target()) heap_.trim_to_target(*missing);
   const LightLock region_lock(region.mutex);
-  Status mapped = region.map_next(size);
-  if (!mapped.ok()) region.fall_back();
-  return region.take(size, tag);
+  const Status mapped = region.map_next(size);
+  if (mapped.ok()) return region.take(size, tag);
+  region.leave_out(size);
+  return {};
 }
 
 bool StepReplay::release(driver::DevicePtr at) {

@@ -12,7 +12,7 @@ namespace {
 /// Number of steps whose median is accepted.
 constexpr std::size_t kSeen = 3;
 /// A change below this share, or below the variation between steps, causes no new plan.
-constexpr double kSurprise = 0.005;
+constexpr double kSurprise = 0.01;
 /// A step that takes less than this share of the accepted times shows that the host delayed the
 /// steps that these are from. Plans hardly change for less.
 constexpr double kFaster = 0.99;

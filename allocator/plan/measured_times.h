@@ -14,7 +14,7 @@ namespace spillway {
 /// such steps may also be too fast.
 ///
 /// Accepted times are therefore the median of three consecutive steps that were not stalled. The
-/// median is accepted if it deviates from the accepted times by more than 0.5 %. It must also
+/// median is accepted if it deviates from the accepted times by more than 1 %. It must also
 /// deviate by more than it does from the nearer of the other two steps. Measuring ends with the
 /// first median that is not accepted, after six accepted ones, or after 64 steps.
 ///
