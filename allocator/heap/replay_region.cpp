@@ -94,7 +94,7 @@ void ReplayRegion::leave_out(Bytes requested) {
   const int missed = missed_in_a_row_;
   pass_to(*index);
   missed_in_a_row_ = missed;
-  miss(requests_[*index].block.size);
+  miss(requests_[*index].requested);
 }
 
 /// A request that the plan does not have here, or has no memory for.
