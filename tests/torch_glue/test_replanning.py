@@ -24,7 +24,7 @@ def host_bytes():
 spillway.use_allocator()
 net, region, rows = network(), {region}, 32
 found = []
-for _ in range(5):
+for _ in range(7):
     for _ in range(256):  # as many as are remembered
         rows += 1
         step(net, rows, region)
@@ -45,5 +45,6 @@ def test_plans_of_new_shapes_do_not_pile_up(program, region):
     )
     assert bytes_per_row > 0 and mismatches == 0
     # The plans of 256 shapes take more than this.
-    # What is made once, and what grows by doubling, is there by the third time.
-    assert found[4] - found[3] < 80 << 10, found
+    # What is made once, and what grows by doubling, is there by the third time. Steps that the device has not
+    # finished take memory too, at some times more than at others.
+    assert min(found[4:]) - min(found[2:4]) < 80 << 10, found
