@@ -276,6 +276,14 @@ std::vector<Region*> HeapState::trimmable_regions() const {
   return found;
 }
 
+std::vector<ReplayRegion*> HeapState::replay_regions() const {
+  std::vector<ReplayRegion*> found;
+  for (const auto& region : regions.all())
+    if (region->key().tier == Tier::kReplay)
+      found.push_back(static_cast<ReplayRegion*>(region.get()));
+  return found;
+}
+
 Bytes HeapState::trim_cached() const {
   Bytes bytes;
   for (Region* const region : trimmable_regions())
@@ -294,8 +302,8 @@ Bytes HeapState::trimmable() const {
 
 Bytes HeapState::trim() const {
   Bytes bytes = trim_cached();
-  for (const auto& region : regions.all())
-    if (region->key().tier == Tier::kReplay) bytes += trim(*region);
+  for (ReplayRegion* const region : replay_regions())
+    bytes += trim(*region);
   return bytes;
 }
 

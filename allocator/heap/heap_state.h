@@ -99,6 +99,9 @@ struct HeapState {
   /// The heap regions whose free memory may be released, without those of replay plans.
   [[nodiscard]] std::vector<Region*> trimmable_regions() const SPILLWAY_REQUIRES(mutex);
 
+  /// Those of replay plans.
+  [[nodiscard]] std::vector<ReplayRegion*> replay_regions() const SPILLWAY_REQUIRES(mutex);
+
   bool refuse_free() {
     ++bad_frees;
     return false;

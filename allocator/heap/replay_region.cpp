@@ -169,13 +169,17 @@ bool ReplayRegion::end_step() {
       differ(requests_[next_].block.size);
   }
   const bool differed = differs_much();
+  begin_step();
+  mapped_ = all_ready();
+  if (taken_.empty() && plain_ && mapped_) cursor_.begin();
+  return !differed;
+}
+
+void ReplayRegion::begin_step() {
   next_ = 0;
   missed_in_a_row_ = 0;
   differing_ = {};
   differs_ = false;
-  mapped_ = all_ready();
-  if (taken_.empty() && plain_ && mapped_) cursor_.begin();
-  return !differed;
 }
 
 /// Frees blocks whose last uses are observed to be complete.

@@ -143,6 +143,7 @@ class ReplayRegion final : public Region {
   void miss(Bytes requested) SPILLWAY_REQUIRES(mutex);
   void differ(Bytes size) SPILLWAY_REQUIRES(mutex);
   void release_addresses(Block* block) SPILLWAY_REQUIRES(mutex);
+  void begin_step() SPILLWAY_REQUIRES(mutex);
   void free_passed() SPILLWAY_REQUIRES(mutex);
   void take_back(Block* block) SPILLWAY_REQUIRES(mutex);
   void write_blocks() SPILLWAY_REQUIRES(mutex);

@@ -22,14 +22,11 @@ Status ReplayRegion::adopt(const ReplayPlan& plan, std::optional<Bytes> room) {
 
   // No call below may fail.
   set_cursor_events(plan.sequence);
-  next_ = 0;
-  missed_in_a_row_ = 0;
-  differing_ = {};
   has_plan_ = true;
   plain_ = plan.plain;
   mapped_ = !room;  // and not those of another replay plan
   mapped_ = all_ready();
-  differs_ = false;
+  begin_step();
   if (plain_ && mapped_) cursor_.begin();
   return {};
 }

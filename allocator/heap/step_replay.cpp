@@ -137,12 +137,11 @@ std::optional<Bytes> StepReplay::room_for(const StepSequence& sequence) {
 void StepReplay::rest() {
   replay_.recorder.set_enabled(false);
   ReplayRegion* const latest = replay_.region.load(std::memory_order_relaxed);
-  for (const auto& region : heap_.regions.all()) {
-    if (region->key().tier != Tier::kReplay) continue;
-    auto* const each = static_cast<ReplayRegion*>(region.get());
-    const LightLock lock(each->mutex);
-    each->trim();
-    if (each == latest && each->idle()) replay_.region.store(nullptr, std::memory_order_release);
+  for (ReplayRegion* const region : heap_.replay_regions()) {
+    const LightLock lock(region->mutex);
+    region->trim();
+    if (region == latest && region->idle())
+      replay_.region.store(nullptr, std::memory_order_release);
   }
 }
 

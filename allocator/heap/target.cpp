@@ -165,15 +165,13 @@ void HeapState::trim_to_target(Bytes size) const {
   }
   if (!lacks.zero()) trim_cached();
   const bool is_short = size > accounting.room_to_target();
-  for (const auto& region : regions.all()) {
-    if (region->key().tier != Tier::kReplay) continue;
-    auto* const replayed = static_cast<ReplayRegion*>(region.get());
-    const LightLock lock(replayed->mutex);
+  for (ReplayRegion* const region : replay_regions()) {
+    const LightLock lock(region->mutex);
     // Blocks of a dropped replay plan may have outlived it, and been freed since. A step that
     // differs much from a plan has no use for it; for one that differs little, callers make room
     // within a budget.
-    const bool ends = replayed->differs() || (is_short && replayed->differs_much());
-    if (ends || !replayed->has_plan()) replayed->trim();
+    const bool ends = region->differs() || (is_short && region->differs_much());
+    if (ends || !region->has_plan()) region->trim();
   }
 }
 

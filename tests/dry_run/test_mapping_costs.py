@@ -31,19 +31,19 @@ print(json.dumps(steps))
 """
 COSTS = {"create": 1e-3, "map": 2e-3, "access": 4e-3, "unmap": 8e-3, "release": 16e-3}
 COSTS |= {"create_rate": 1e9, "release_rate": 1e9}
+FREE = {name: 1e18 if name.endswith("rate") else 0.0 for name in COSTS}
 
 
-def steps(options: tuple[str, ...], costs: dict[str, float]) -> list[Any]:
+def printed_by(job: str, costs: dict[str, float], *options: str) -> Any:
     rates = ",".join(f"{name}={cost}" for name, cost in costs.items())
-    done = spillway("dry-run", "h200", *options, "--rates", rates, "--", sys.executable, "-c", STEPS)
+    done = spillway("dry-run", "h200", *options, "--rates", rates, "--", sys.executable, "-c", job)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[0])
 
 
 @pytest.mark.parametrize("options", [(), ("--ratio", "0")], ids=["torch's allocator", "the heap"])
 def test_step_that_needs_new_memory_takes_as_much_longer_as_its_calls_cost(options: tuple[str, ...]) -> None:
-    free = {name: 1e18 if name.endswith("rate") else 0.0 for name in COSTS}
-    without, with_costs = steps(options, free), steps(options, COSTS)
+    without, with_costs = printed_by(STEPS, FREE, *options), printed_by(STEPS, COSTS, *options)
     chunks = []
     for (base, *counts), (took, *others) in zip(without, with_costs, strict=True):
         assert counts == others
@@ -113,11 +113,4 @@ print(json.dumps(spillway.explain("mapped").chosen.seconds))
 
 
 def test_times_that_plans_are_made_from_have_no_mapping_in_them() -> None:
-    free = {name: 1e18 if name.endswith("rate") else 0.0 for name in COSTS}
-    seconds = []
-    for costs in (free, COSTS):
-        rates = ",".join(f"{name}={cost}" for name, cost in costs.items())
-        done = spillway("dry-run", "h200", "--rates", rates, "--", sys.executable, "-c", PREDICTED)
-        assert done.returncode == 0, done.stderr
-        seconds.append(json.loads(done.stdout.splitlines()[0]))
-    assert seconds[1] == pytest.approx(seconds[0], rel=0.05)
+    assert printed_by(PREDICTED, COSTS) == pytest.approx(printed_by(PREDICTED, FREE), rel=0.05)

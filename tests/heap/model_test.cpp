@@ -2,10 +2,10 @@
 // Many random calls against a model of what the heap must do. TEST_SEED sets the seed,
 // OPERATIONS how many calls.
 #include "tests/heap/heap_fixture.h"
+#include "tests/support/setting.h"
 
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <iterator>
 #include <map>
 #include <random>
@@ -15,11 +15,6 @@
 
 namespace spillway {
 namespace {
-
-std::uint64_t setting(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets it
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 /// A driver some of whose calls fail, and whose events pass late.
 class Unreliable {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/heap/heap_fixture.h"
+#include "tests/support/setting.h"
 
 #include <array>
-#include <cstdlib>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -10,11 +10,6 @@
 
 namespace spillway {
 namespace {
-
-std::uint64_t thread_setting(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets it
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 /// Threads with a stream each that allocate, mark, evict and restore, and free each other's blocks.
 class HeapModelThreadsTest : public HeapTest {
@@ -89,7 +84,7 @@ class HeapModelThreadsTest : public HeapTest {
     return std::exchange(shared_.at(at), with);
   }
 
-  const std::uint64_t seed_ = thread_setting("TEST_SEED", std::random_device{}());
+  const std::uint64_t seed_ = setting("TEST_SEED", std::random_device{}());
   Mutex mutex_;
   std::array<Owned, 64> shared_ SPILLWAY_GUARDED_BY(mutex_){};
 };
@@ -97,7 +92,7 @@ class HeapModelThreadsTest : public HeapTest {
 TEST_F(HeapModelThreadsTest, ThreadsLeaveTheAccountingCorrect) {
   constexpr unsigned kThreads = 4;
   // Each call here is some four of the heap's.
-  const std::uint64_t calls = thread_setting("OPERATIONS", 200'000) / 8 / kThreads;
+  const std::uint64_t calls = setting("OPERATIONS", 200'000) / 8 / kThreads;
   std::vector<std::thread> threads = start(kThreads, calls);
   for (std::thread& thread : threads)
     thread.join();
@@ -111,7 +106,7 @@ TEST_F(HeapModelThreadsTest, ThreadsAroundAReplayedStepLeaveTheAccountingCorrect
   HeapOptions options;
   options.replay = true;
   make_heap(options);
-  const std::uint64_t calls = thread_setting("OPERATIONS", 200'000) / 8 / (kThreads + 1);
+  const std::uint64_t calls = setting("OPERATIONS", 200'000) / 8 / (kThreads + 1);
   std::vector<std::thread> threads = start(kThreads, calls);
   for (std::uint64_t round = 0; round < calls / kRequests; ++round) {
     std::vector<Owned> mine;

@@ -2,12 +2,12 @@
 // Random steps under a target, on a heap that replays the ones that repeat. TEST_SEED sets the
 // seed, HEAPS how many heaps.
 #include "tests/heap/heap_fixture.h"
+#include "tests/support/setting.h"
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <iterator>
 #include <map>
 #include <random>
@@ -17,11 +17,6 @@
 
 namespace spillway {
 namespace {
-
-std::uint64_t chosen(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets it
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 /// Every block has its own value at both ends and at 64 KiB intervals, so that two blocks with
 /// common memory, or a view of the wrong pages, change a value.
@@ -236,7 +231,7 @@ class TargetModelTest : public HeapTest {
     return "TEST_SEED=" + std::to_string(seed_) + ", step " + std::to_string(step_);
   }
 
-  const std::uint64_t seed_ = chosen("TEST_SEED", std::random_device{}());
+  const std::uint64_t seed_ = setting("TEST_SEED", std::random_device{}());
   std::mt19937_64 random_{seed_};
   std::array<driver::Timeline*, 2> copies_{};  // one that no query sees to pass
   Blocks blocks_;
@@ -250,7 +245,7 @@ class TargetModelTest : public HeapTest {
 TEST_F(TargetModelTest, StepsThatMostlyRepeatKeepTheirBytesUnderATarget) {
   std::printf("TEST_SEED=%llu\n", static_cast<unsigned long long>(seed_));
   copies_ = {&timeline(table_), &timeline(stuck_table_)};
-  const std::uint64_t heaps = chosen("HEAPS", 16);
+  const std::uint64_t heaps = setting("HEAPS", 16);
   for (std::uint64_t i = 0; i < heaps && !HasFatalFailure(); ++i)
     steps_of_one_heap();
 

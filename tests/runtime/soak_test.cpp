@@ -4,6 +4,7 @@
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"
 #include "emulator/emulator.h"
+#include "tests/support/setting.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +15,6 @@
 #include <array>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <random>
 #include <string>
@@ -26,11 +26,6 @@ namespace spillway {
 namespace {
 
 using namespace literals;
-
-std::uint64_t setting(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing sets it
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 /// How many of the driver's handles are open.
 std::uint64_t open_handles(const char* made, const char* gone) {

@@ -3,6 +3,7 @@
 // seed.
 #include "allocator/transfer/host_room.h"
 #include "allocator/transfer/node_ledger.h"
+#include "tests/support/setting.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +14,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <random>
@@ -24,11 +24,6 @@ namespace spillway {
 namespace {
 
 using namespace literals;
-
-std::uint64_t setting(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): no thread sets it
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 constexpr std::size_t kFields = 4;  // process, start time, bytes, checksum
 constexpr std::size_t kEntries = 1024;
