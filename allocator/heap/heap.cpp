@@ -278,9 +278,10 @@ std::vector<Region*> HeapState::trimmable_regions() const {
 
 std::vector<ReplayRegion*> HeapState::replay_regions() const {
   std::vector<ReplayRegion*> found;
-  for (const auto& region : regions.all())
+  for (const auto& region : regions.all()) {
     if (region->key().tier == Tier::kReplay)
       found.push_back(static_cast<ReplayRegion*>(region.get()));
+  }
   return found;
 }
 
