@@ -70,7 +70,8 @@ DeviceRuntime::~DeviceRuntime() {
 Result<driver::DevicePtr> DeviceRuntime::allocate(Bytes size, driver::Stream stream, PoolId pool) {
   const TagId tag = current_tag();
   const PoolId where = pool == PoolId::kShared ? current_pool() : pool;
-  Result<driver::DevicePtr> block = heap_->allocate(size, stream, tag, where);
+  Result<driver::DevicePtr> block =
+      heap_->allocate(size, stream, tag, where, ModelStateBlocks::use());
   if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
     block = allocate_under_pressure(size, stream, where);
   }

@@ -80,6 +80,9 @@ class ModelStateBlocks {
 
   static bool active() { return open(); }
 
+  /// Of the blocks that this thread allocates.
+  static BlockUse use() { return active() ? BlockUse::kStreamed : BlockUse::kAny; }
+
  private:
   static bool& open();
 
@@ -115,10 +118,10 @@ class DeviceRuntime {
                                      driver::Stream stream,
                                      PoolId pool = PoolId::kShared);
 
-  /// Offloads storages of the device until about `wanted` bytes are free in stream order, and
-  /// returns the freed bytes. The allocating thread calls it and may hold any lock, so it must
-  /// not wait for a lock.
-  using Reclaimer = Bytes (*)(DeviceRuntime& device, Bytes wanted);
+  /// Offloads storages of the device until about `wanted` bytes are free in stream order, for a
+  /// block of that use, and returns the freed bytes. The allocating thread calls it and may hold
+  /// any lock, so it must not wait for a lock.
+  using Reclaimer = Bytes (*)(DeviceRuntime& device, Bytes wanted, BlockUse use);
   /// What a reclaimer frees, in this order, but see ModelStateShare::set_share(). The first two are
   /// offloaded; recomputed results are released, and their next use recomputes them.
   enum class Reclaims : std::uint8_t { kSavedTensors, kModelState, kRecomputed, kCount };
@@ -229,7 +232,7 @@ class DeviceRuntime {
   void left(const HeapBlockInfo& block, bool model_state);
 
   /// Lets the first reclaimer that can free memory do so. Returns the freed bytes.
-  Bytes reclaim(Bytes wanted);
+  Bytes reclaim(Bytes wanted, BlockUse use);
   Result<driver::DevicePtr> allocate_under_pressure(Bytes size, driver::Stream stream, PoolId pool);
   Result<driver::DevicePtr> allocate_by_eviction(Bytes size, driver::Stream stream, PoolId pool);
   /// Bytes that the driver lacks to supply `size` more bytes.

@@ -107,14 +107,20 @@ void DeviceRuntime::set_excess_observer(ExcessObserver observer) {
   excess_observer = observer;
 }
 
-Bytes DeviceRuntime::reclaim(Bytes wanted) {
+Bytes DeviceRuntime::reclaim(Bytes wanted, BlockUse use) {
   const ModelStateBlocks others(false);
   const auto from = [&](Reclaims of) {
     const Reclaimer reclaimer = reclaimers.at(static_cast<std::size_t>(of));
-    return reclaimer == nullptr ? Bytes{} : reclaimer(*this, wanted);
+    return reclaimer == nullptr ? Bytes{} : reclaimer(*this, wanted, use);
   };
-  if (model_state_.exceeds_share()) {
+  const bool streams = use == BlockUse::kStreamed && heap_->placement().streaming();
+  if (streams || model_state_.exceeds_share()) {
     const Bytes freed = from(Reclaims::kModelState);
+    if (!freed.zero()) return freed;
+  }
+  if (streams) {
+    // Cached memory of other blocks, and what was offloaded for it.
+    const Bytes freed = heap_->trim_sync();
     if (!freed.zero()) return freed;
   }
   Bytes freed = from(Reclaims::kSavedTensors);
@@ -186,7 +192,7 @@ void DeviceRuntime::return_to_job_budget() {
   if (budget.zero() || reserved <= budget) return;
   static_cast<void>(heap_->trim_sync());
   while (heap_->view().allocated() > budget) {
-    if (reclaim(heap_->view().allocated() - budget).zero()) break;
+    if (reclaim(heap_->view().allocated() - budget, BlockUse::kAny).zero()) break;
   }
   static_cast<void>(heap_->trim_sync());
 }
@@ -197,11 +203,11 @@ Result<driver::DevicePtr> DeviceRuntime::allocate_under_pressure(Bytes size,
   bool trimmed = false;
   // Each round offloads something, releases cached memory, exceeds the budget, or is the last.
   while (true) {
-    auto block = heap_->allocate(size, stream, current_tag(), pool);
+    auto block = heap_->allocate(size, stream, current_tag(), pool, ModelStateBlocks::use());
     if (block.ok() || block.status().code() != Code::kOutOfDeviceMemory) return block;
     if (OptionalAllocation::active()) return block;
     pressed_ = true;
-    if (!reclaim(size).zero()) continue;
+    if (!reclaim(size, ModelStateBlocks::use()).zero()) continue;
     if (!heap_->limits().would_exceed_budget(size)) return allocate_by_eviction(size, stream, pool);
     if (!std::exchange(trimmed, true)) {
       heap_->trim_sync();
@@ -225,7 +231,7 @@ Result<driver::DevicePtr> DeviceRuntime::allocate_by_eviction(Bytes size,
   // Each round pauses at least one tag, or is the last.
   while (true) {
     // Tried first too: another thread may have made room while this one waited for the lock.
-    auto block = heap_->allocate(size, stream, current_tag(), pool);
+    auto block = heap_->allocate(size, stream, current_tag(), pool, ModelStateBlocks::use());
     if (block.ok() || block.status().code() != Code::kOutOfDeviceMemory) return block;
     const Bytes shortfall = missing(size);
     if (!shortfall.zero()) {

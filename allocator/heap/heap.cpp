@@ -43,6 +43,12 @@ Heap::~Heap() {
   SPILLWAY_CHECK(stats().allocated_blocks == 0);
 }
 
+inline Tier HeapState::tier_of(BlockUse use) const {
+  return use == BlockUse::kStreamed && streams.load(std::memory_order_relaxed)
+             ? Tier::kPersistent
+             : large_tier.load(std::memory_order_relaxed);
+}
+
 inline driver::DevicePtr HeapState::hit(const RegionKey& key,
                                         Bytes size,
                                         Bytes requested,
@@ -58,7 +64,7 @@ inline driver::DevicePtr HeapState::hit(const RegionKey& key,
 
 /// Inlined into both callers, so that a hit makes no extra call.
 [[gnu::always_inline]] inline Result<driver::DevicePtr> HeapState::serve(
-    Heap& heap, Bytes size, driver::Stream stream, TagId tag, PoolId pool) {
+    Heap& heap, Bytes size, driver::Stream stream, TagId tag, PoolId pool, BlockUse use) {
   // Checked before rounding, which overflows for sizes near 2^64.
   if (size > addresses.range_size()) {
     return heap.out_of_memory(
@@ -67,9 +73,7 @@ inline driver::DevicePtr HeapState::hit(const RegionKey& key,
   }
   const Bytes rounded{(size.count() + kUnit.count() - 1) & ~(kUnit.count() - 1)};
   const RegionKey key{
-      stream.handle(),
-      pool,
-      rounded <= kLargestSmall ? Tier::kSmall : large_tier.load(std::memory_order_relaxed)};
+      stream.handle(), pool, rounded <= kLargestSmall ? Tier::kSmall : tier_of(use)};
   // NOLINTNEXTLINE(readability-suspicious-call-argument): as rounded, then as asked for
   const driver::DevicePtr at = hit(key, rounded, size, tag);
   if (at != driver::DevicePtr{}) return at;
@@ -81,26 +85,27 @@ inline driver::DevicePtr HeapState::hit(const RegionKey& key,
   return heap.out_of_memory(size, block.status());
 }
 
-Result<driver::DevicePtr> Heap::allocate(Bytes size,
-                                         driver::Stream stream,
-                                         TagId tag,
-                                         PoolId pool) {
+Result<driver::DevicePtr> Heap::allocate(
+    Bytes size, driver::Stream stream, TagId tag, PoolId pool, BlockUse use) {
   if (size.zero()) return driver::DevicePtr{};
-  if (state_->replay.on.load(std::memory_order_relaxed)) {
+  const bool streamed =
+      use == BlockUse::kStreamed && state_->streams.load(std::memory_order_relaxed);
+  if (streamed) state_->replay.write_accounting();
+  if (!streamed && state_->replay.on.load(std::memory_order_relaxed)) {
     ReplayRegion* const replay = state_->replay.region.load(std::memory_order_acquire);
     const driver::DevicePtr at =
         replay == nullptr ? driver::DevicePtr{} : replay->take_next(stream, pool, size, tag);
     if (at != driver::DevicePtr{}) return at;
     return allocate_in_step(size, stream, tag, pool);
   }
-  return state_->serve(*this, size, stream, tag, pool);
+  return state_->serve(*this, size, stream, tag, pool, use);
 }
 
 Result<driver::DevicePtr> Heap::allocate_anywhere(Bytes size,
                                                   driver::Stream stream,
                                                   TagId tag,
                                                   PoolId pool) {
-  return state_->serve(*this, size, stream, tag, pool);
+  return state_->serve(*this, size, stream, tag, pool, BlockUse::kAny);
 }
 
 Status Heap::out_of_memory(Bytes size, const Status& failed) {
@@ -109,77 +114,6 @@ Status Heap::out_of_memory(Bytes size, const Status& failed) {
   return SPILLWAY_ERROR(
       Code::kOutOfDeviceMemory,
       "cannot allocate " + readable(size) + ": " + failed.detail() + "; " + view().describe());
-}
-
-Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
-                                          Bytes size,
-                                          Bytes requested,
-                                          TagId tag) {
-  const Lock lock(mutex);
-  const driver::CurrentDevice current(*device.api, device.context);
-  const driver::SpanLog::Scope timed(
-      device, driver::Stream(key.stream, device.id), driver::Span::Kind::kMapping, size);
-  const SpareChunks::Scope scope(spares);
-  const bool passes_soft_limit = accounting.passes_soft_limit(size);
-  if (passes_soft_limit || accounting.passes_target(size.rounded_up(addresses.granularity()))) {
-    // Cached memory may suffice: only growth must be preceded by a trim.
-    Result<driver::DevicePtr> block = allocate(key, size, requested, tag, false);
-    if (block.ok()) return block;
-    if (passes_soft_limit) {
-      trim_for_room();
-    } else {
-      trim_to_target(size.rounded_up(addresses.granularity()));
-    }
-  }
-  Result<driver::DevicePtr> block = allocate(key, size, requested, tag, true);
-  if (!block.ok() && key.tier != Tier::kSmall) {
-    // When memory is short, sizes and lifetimes share chunks.
-    for (const Tier other : {Tier::kLarge, Tier::kPersistent, Tier::kSmall}) {
-      const RegionKey elsewhere{key.stream, key.pool, other};
-      if (other == key.tier || block.ok() || regions.of(elsewhere) == nullptr) continue;
-      block = allocate(elsewhere, size, requested, tag, other != Tier::kSmall);
-    }
-  }
-  if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
-    // The caller makes room within a budget: replay plans are not dropped for it.
-    if (accounting.passes_budget(size.rounded_up(addresses.granularity()))) {
-      trim_cached();
-    } else {
-      trim_for_room();
-    }
-    block = allocate(key, size, requested, tag, true);
-  }
-  return block;
-}
-
-Result<driver::DevicePtr> HeapState::allocate(
-    const RegionKey& key, Bytes size, Bytes requested, TagId tag, bool may_grow) {
-  SPILLWAY_ASSIGN_OR_RETURN(Region* const region, region_for(key));
-  const LightLock lock(region->mutex);
-  if (accounting.has_target()) {
-    if (auto block = take_unfenced(*region, size, requested, tag, may_grow)) {
-      if (!block->ok()) return block->status();
-      region->account().hand_out(tag, size, requested);
-      return block->value()->at;
-    }
-  }
-  Block* block = region->any_fitting(size);
-  if (block == nullptr) block = region->any_joined(size);
-  Status status;
-  if (block == nullptr) {
-    if (!may_grow)
-      return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "no cached block is large enough");
-    status = region->grow(size);
-    if (status.ok()) block = region->any_fitting(size);
-  }
-  Result<Block*> taken = status.ok() ? region->take(block, size, requested, tag) : status;
-  if (!taken.ok() && taken.status().code() == Code::kNotReady) {
-    // A capture forbids waiting for free memory: use new memory instead.
-    taken = region->fresh(size, requested, tag);
-  }
-  if (!taken.ok()) return taken.status();
-  region->account().hand_out(tag, size, requested);
-  return taken.value()->at;
 }
 
 bool Heap::free(driver::DevicePtr at) {

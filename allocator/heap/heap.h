@@ -121,6 +121,12 @@ struct SharedMemory {
   std::vector<Piece> pieces;  // adjacent, in address order
 };
 
+/// What a block holds.
+enum class BlockUse : std::uint8_t {
+  kAny,
+  kStreamed,  // model state, which is offloaded and fetched again
+};
+
 /// A stream-ordered caching sub-allocator on virtual memory: one address reservation per device,
 /// physical chunks mapped on demand, caches per stream and pool. Addresses of allocated blocks
 /// never change. Blocks are 512-byte aligned.
@@ -154,10 +160,12 @@ class Heap {
   /// report if only the budget is exceeded (HeapLimits::set_budget). kInvalidArgument if `stream`
   /// is invalid, detected at its first block or at a wait. kDriver. After an error the heap is
   /// unchanged, except that cached memory may have been released.
+  /// `use`: see PlacementAdvisor::set_streaming().
   Result<driver::DevicePtr> allocate(Bytes size,
                                      driver::Stream stream,
                                      TagId tag,
-                                     PoolId pool = PoolId::kShared);
+                                     PoolId pool = PoolId::kShared,
+                                     BlockUse use = BlockUse::kAny);
 
   /// Frees a block; null is ignored. If no allocated block starts at `at`, counts a bad free and
   /// returns false.

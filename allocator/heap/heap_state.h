@@ -35,7 +35,9 @@ struct HeapState {
   [[nodiscard]] HeapStats stats();
   /// Tries hit, then miss, then returns the error.
   Result<driver::DevicePtr> serve(
-      Heap& heap, Bytes size, driver::Stream stream, TagId tag, PoolId pool);
+      Heap& heap, Bytes size, driver::Stream stream, TagId tag, PoolId pool, BlockUse use);
+  /// The tier of large blocks.
+  [[nodiscard]] Tier tier_of(BlockUse use) const;
   /// Allocates by every available means after a cache miss.
   Result<driver::DevicePtr> miss(const RegionKey& key, Bytes size, Bytes requested, TagId tag);
   Result<driver::DevicePtr> allocate(const RegionKey& key,
@@ -43,6 +45,15 @@ struct HeapState {
                                      Bytes requested,
                                      TagId tag,
                                      bool may_grow) SPILLWAY_REQUIRES(mutex);
+  Result<driver::DevicePtr> share(const RegionKey& key,
+                                  Bytes size,
+                                  Bytes requested,
+                                  TagId tag,
+                                  bool may_grow) SPILLWAY_REQUIRES(mutex);
+  Result<driver::DevicePtr> grow_streamed(const RegionKey& key,
+                                          Bytes size,
+                                          Bytes requested,
+                                          TagId tag) SPILLWAY_REQUIRES(mutex);
   /// Releases all free memory, including that of replay plans.
   Bytes trim() const SPILLWAY_REQUIRES(mutex);
   /// Releases free memory except that of replay plans.
@@ -125,6 +136,8 @@ struct HeapState {
       true};                                   // optimizer phases add persistent blocks
   std::atomic<std::uint64_t> stranded{0};      // bytes (stranded_at_target)
   std::atomic<Tier> large_tier{Tier::kLarge};  // tier of new large blocks
+  std::atomic<bool> streams{false};            // PlacementAdvisor::set_streaming
+  std::atomic<bool> in_pass{false};            // under a target, until its optimizer phase begins
   ReplayState replay;
 };
 

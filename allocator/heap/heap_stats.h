@@ -69,7 +69,8 @@ struct HeapBlockInfo {
   TagId tag = TagId::kUntagged;
   PoolId pool = PoolId::kShared;
   CUstream stream = nullptr;
-  bool shared = false;  // exported to other processes
+  bool shared = false;      // exported to other processes
+  bool persistent = false;  // in memory of persistent and streamed blocks (PlacementAdvisor)
 };
 
 /// A contiguous range of addresses of one stream. It has memory or evicted blocks.

@@ -42,7 +42,8 @@ HeapBlockInfo info_of(const Block& block, const RegionKey& key) {
           block.tag,
           key.pool,
           key.stream,
-          block.shared};
+          block.shared,
+          key.tier == Tier::kPersistent};
 }
 
 Bytes HeapView::allocated() const {

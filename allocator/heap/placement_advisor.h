@@ -53,6 +53,14 @@ class PlacementAdvisor {
   /// Bytes double-buffered across a step boundary, such as the next batch. Replay plans leave this
   /// much of the target free. Zero until known.
   [[nodiscard]] Bytes double_buffered() const;
+  /// Whether model state streams through the device, because it does not fit; initially not. Large
+  /// blocks of BlockUse::kStreamed then share no chunk with other blocks. Under a target, a request
+  /// for one takes no cached memory of other blocks during a pass (until its optimizer phase
+  /// begins), so that memory is not remapped again and again. If a budget has no room it fails, and
+  /// the caller offloads another one, or releases cached memory. There are no replay plans
+  /// meanwhile.
+  void set_streaming(bool streams);
+  [[nodiscard]] bool streaming() const;
   /// Starts the optimizer phase: until the step ends, large blocks get separate chunks. The first
   /// optimizer step allocates persistent state, which then shares no chunk with temporary blocks.
   /// Disabled once a step adds no persistent blocks. No effect without a target or with a target of

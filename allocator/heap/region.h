@@ -31,7 +31,7 @@ enum class Tier : std::uint8_t {
   kSmall,
   kLarge,
   kReplay,      // both sizes, at addresses of a replay plan: ReplayRegion
-  kPersistent,  // large, from optimizer phases (Heap::begin_optimizer_phase)
+  kPersistent,  // large: from optimizer phases, or model state that streams (PlacementAdvisor)
 };
 
 /// The properties that all blocks of a heap region share.

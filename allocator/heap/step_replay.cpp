@@ -79,6 +79,7 @@ void PlacementAdvisor::end_step() {
   if (state_->large_tier.load(std::memory_order_relaxed) == Tier::kPersistent)
     state_->end_optimizer_phase();
   state_->large_tier = Tier::kLarge;
+  state_->in_pass = false;
   if (state_->replay.on.load(std::memory_order_acquire)) StepReplay(*state_).end_step();
 }
 
@@ -93,7 +94,8 @@ void StepReplay::end_step() {
       heap_.accounting.set_target({});
       heap_.accounting.set_budget(heap_.job_budget);
     }
-    if (!has_target && !heap_.options.replay) return rest();
+    // A plan would take memory from model state that it uses between passes.
+    if (heap_.streams || (!has_target && !heap_.options.replay)) return rest();
     if (!follow_plan() || replay_.waits()) return;
   }
   std::optional<StepSequence> sequence = replay_.recorder.end_step();

@@ -25,6 +25,7 @@ constexpr std::uint64_t kFewestPages = 16;
 void PlacementAdvisor::set_target(Bytes target) {
   state_->accounting.set_target(target);
   state_->large_tier = Tier::kLarge;
+  state_->in_pass = !target.zero();
   if (target.zero()) return;
   state_->target_was_set = true;
   if (!state_->replay.on.load(std::memory_order_relaxed)) state_->replay.on = true;
@@ -80,10 +81,20 @@ Bytes PlacementAdvisor::double_buffered() const {
   return Bytes{state_->replay.double_buffered.load(std::memory_order_relaxed)};
 }
 
+void PlacementAdvisor::set_streaming(bool streams) {
+  state_->streams = streams;
+}
+
+bool PlacementAdvisor::streaming() const {
+  return state_->streams.load(std::memory_order_relaxed);
+}
+
 void PlacementAdvisor::begin_optimizer_phase() {
+  state_->in_pass = false;
   const Bytes target = state_->accounting.target();
   const bool many = target >= Bytes{state_->addresses.granularity().count() * kFewestPagesToPart};
-  if (state_->optimizer_phase_adds_persistent && many) state_->large_tier = Tier::kPersistent;
+  if (state_->optimizer_phase_adds_persistent && many && !state_->streams)
+    state_->large_tier = Tier::kPersistent;
 }
 
 std::optional<Bytes> PlacementAdvisor::peak_reserved_following_plan() const {

@@ -16,7 +16,7 @@ class PressureTest : public RuntimeTest {
     device_->heap().limits().set_budget(8_MiB);
     for (int block = 0; block < 3; ++block)
       reclaimable().push_back(allocate(2_MiB).value());
-    DeviceRuntime::set_reclaimer(kOf, [](DeviceRuntime& device, Bytes) {
+    DeviceRuntime::set_reclaimer(kOf, [](DeviceRuntime& device, Bytes, BlockUse) {
       if (reclaimable().empty()) return Bytes{};
       device.free(reclaimable().back());
       device.model_state().count_reclaimed(2_MiB);
@@ -91,7 +91,7 @@ TEST_F(PressureTest, SavedTensorsAreReclaimedBeforeModelState) {
   constexpr auto kState = DeviceRuntime::Reclaims::kModelState;
   static int asked = 0;
   asked = 0;
-  DeviceRuntime::set_reclaimer(kState, [](DeviceRuntime&, Bytes) {
+  DeviceRuntime::set_reclaimer(kState, [](DeviceRuntime&, Bytes, BlockUse) {
     ++asked;
     return Bytes{};
   });
@@ -109,7 +109,7 @@ TEST_F(PressureTest, ModelStateBeyondItsShareIsReclaimedBeforeSavedTensors) {
   state = {reclaimable().back()};  // 2 of the 6 MiB
   reclaimable().pop_back();
   device_->model_state().add(device_->heap().find(state.front()));
-  DeviceRuntime::set_reclaimer(kState, [](DeviceRuntime& device, Bytes) {
+  DeviceRuntime::set_reclaimer(kState, [](DeviceRuntime& device, Bytes, BlockUse) {
     if (state.empty()) return Bytes{};
     const ModelStateBlocks blocks;
     device.free(state.back());
@@ -133,7 +133,7 @@ TEST_F(PressureTest, ModelStateBeyondItsShareIsReclaimedBeforeSavedTensors) {
 TEST_F(PressureTest, WhatLeavesOfModelStatesShareIsCountedAgainstThePlan) {
   constexpr auto kState = DeviceRuntime::Reclaims::kModelState;
   DeviceRuntime::set_reclaimer(kOf, nullptr);
-  DeviceRuntime::set_reclaimer(kState, [](DeviceRuntime& device, Bytes) {
+  DeviceRuntime::set_reclaimer(kState, [](DeviceRuntime& device, Bytes, BlockUse) {
     if (reclaimable().empty()) return Bytes{};
     device.free(reclaimable().back());
     reclaimable().pop_back();
@@ -147,6 +147,38 @@ TEST_F(PressureTest, WhatLeavesOfModelStatesShareIsCountedAgainstThePlan) {
   ASSERT_EQ(reclaimable().size(), 2U);
   keep(allocate(2_MiB));
   EXPECT_EQ(device_->model_state().take_reclaimed(), 64_KiB);  // of 8 MiB a 128th
+  DeviceRuntime::set_reclaimer(kState, nullptr);
+}
+
+TEST_F(PressureTest, ForModelStateThatStreamsModelStateLeavesFirstAndSavedTensorsLast) {
+  constexpr auto kState = DeviceRuntime::Reclaims::kModelState;
+  static std::vector<driver::DevicePtr> state;
+  device_->heap().placement().set_streaming(true);
+  const auto fetch = [&](Bytes size) {
+    const ModelStateBlocks blocks;
+    return allocate(size);
+  };
+  state = {fetch(2_MiB).value()};  // 8 MiB with the saved tensors
+  DeviceRuntime::set_reclaimer(kState, [](DeviceRuntime& device, Bytes, BlockUse use) {
+    EXPECT_EQ(use, BlockUse::kStreamed);
+    if (state.empty()) return Bytes{};
+    device.free(state.back());
+    state.pop_back();
+    return 2_MiB;
+  });
+
+  keep(fetch(2_MiB));  // in place of the other model state
+  EXPECT_TRUE(state.empty());
+  EXPECT_EQ(reclaimable().size(), 3U);
+
+  device_->free(reclaimable().back());  // cached memory of other blocks
+  reclaimable().pop_back();
+  keep(fetch(2_MiB));
+  EXPECT_EQ(reclaimable().size(), 2U);
+
+  keep(fetch(4_MiB));
+  EXPECT_TRUE(reclaimable().empty());
+  EXPECT_EQ(device_->heap().limits().budget(), 8_MiB);
   DeviceRuntime::set_reclaimer(kState, nullptr);
 }
 

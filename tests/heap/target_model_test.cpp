@@ -87,6 +87,7 @@ class TargetModelTest : public HeapTest {
       if (random_() % 24 != 0) heap_->placement().set_target(target);
       if (budget) heap_->limits().set_budget(target);
       if (random_() % 8 == 0) heap_->placement().begin_optimizer_phase();
+      if (random_() % 16 == 0) heap_->placement().set_streaming(random_() % 3 == 0);
       run(script, random_() % 4 == 0 ? 12 : 1U << 20U);
       heap_->placement().end_step();
       ASSERT_EQ(heap_->view().check(), "") << where();
@@ -176,7 +177,9 @@ class TargetModelTest : public HeapTest {
   /// Null if a budget refuses it.
   driver::DevicePtr add(Live live) {
     live.value = ++values_;
-    const auto made = heap_->allocate(live.size, main_, TagId{1});
+    const bool streamed = heap_->placement().streaming() && random_() % 2 == 0;
+    const BlockUse use = streamed ? BlockUse::kStreamed : BlockUse::kAny;
+    const auto made = heap_->allocate(live.size, main_, TagId{1}, PoolId::kShared, use);
     if (!made.ok()) {
       EXPECT_EQ(made.status().code(), Code::kOutOfDeviceMemory) << where();
       ++refused_;

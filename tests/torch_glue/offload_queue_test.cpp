@@ -194,6 +194,52 @@ TEST(OffloadQueueTest, ItTakesTheStorageWhoseNextUseIsFarthestAway) {
   }
 }
 
+TEST(OffloadQueueTest, OfChosenStoragesItTakesTheFarthestUnlessThatIsMuchNearerThanTheFirst) {
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    std::mt19937 dice(seed);
+    const Id ids = 3 + dice() % 30;
+    const auto step = random_step(dice, 60, ids);
+    OffloadQueue queue;
+    AccessOrder order;
+    std::map<Id, OffloadQueue::Slot> slots;
+    std::map<OffloadQueue::Slot, Id> owners;
+    for (int round = 0; round < 4; ++round) {
+      for (const Id id : step) {
+        order.use(id);
+        if (!slots.contains(id)) {
+          slots[id] = queue.add(id);
+          owners[slots[id]] = id;
+        } else {
+          queue.use(slots[id], true);
+        }
+        const std::uint64_t odd = dice() % 4;  // every storage of a multiple, or none
+        const auto chosen = [&](OffloadQueue::Slot slot) {
+          return odd != 0 && owners.at(slot) % odd == 0;
+        };
+        std::uint64_t first = 0;
+        std::uint64_t farthest = 0;
+        bool any = false;
+        for (const auto& [each, slot] : slots) {
+          const auto uses = std::min<std::uint64_t>(order.distance(each), order.length());
+          first = std::max(first, uses);
+          if (!chosen(slot)) continue;
+          any = true;
+          farthest = std::max(farthest, uses);
+        }
+        const auto taken = queue.take_of(chosen);
+        ASSERT_EQ(taken.has_value(), any && farthest >= first / 2) << seed << ' ' << round;
+        if (!taken) continue;
+        ASSERT_TRUE(chosen(*taken));
+        ASSERT_EQ(std::min<std::uint64_t>(order.distance(owners.at(*taken)), order.length()),
+                  farthest);
+        queue.put_back(*taken);
+      }
+      queue.end_step();
+      order.end_step();
+    }
+  }
+}
+
 TEST(OffloadQueueTest, ARefusedStorageIsInTheQueueAgainAfterARetryOrAUse) {
   OffloadQueue queue;
   const auto first = queue.add(1);

@@ -39,8 +39,7 @@ std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& stora
   const OffloadQueue::Slot slot = queue_.add(id);
   try {
     // Where not all gradients have room beside the parameters, they leave as they are made.
-    const bool stays = besides_states_ < device_.budget().of_job();
-    auto made = ManagedStorage::manage(storage, of, id, {device_, addresses_, slot, stays});
+    auto made = ManagedStorage::manage(storage, of, id, {device_, addresses_, slot, !streams()});
     if (storages_.size() <= slot) {
       storages_.resize(slot + 1);
       ahead_.resize(slot + 1);
@@ -91,6 +90,7 @@ void DeviceStorages::end_step() {
   need_.end_step();
   left_ = Bytes{};
   besides_states_ = sizes().besides;
+  device_.heap().placement().set_streaming(streams());
   last_passes_ = std::exchange(passes_, 0);
   cursor_ = 0;
   held_until_ = 0;
@@ -144,6 +144,15 @@ std::shared_ptr<ManagedStorage> DeviceStorages::take(std::uint64_t after) {
   return slot ? storages_[*slot]->shared_from_this() : nullptr;
 }
 
+std::shared_ptr<ManagedStorage> DeviceStorages::take_for(BlockUse use) {
+  const LightLock lock(mutex_);
+  if (use == BlockUse::kStreamed || !streams()) return nullptr;
+  const auto slot = queue_.take_of([&](OffloadQueue::Slot each) SPILLWAY_REQUIRES(mutex_) {
+    return !storages_[each]->is_apart();
+  });
+  return slot ? storages_[*slot]->shared_from_this() : nullptr;
+}
+
 void DeviceStorages::put_back(const std::vector<std::shared_ptr<ManagedStorage>>& taken) {
   const LightLock lock(mutex_);
   for (const auto& storage : taken) {
@@ -157,20 +166,21 @@ void DeviceStorages::put_back(const std::vector<std::shared_ptr<ManagedStorage>>
   }
 }
 
-Bytes DeviceStorages::reclaim(Bytes wanted) {
+Bytes DeviceStorages::reclaim(Bytes wanted, BlockUse use) {
   {
     const LightLock lock(mutex_);
     pressed_ = true;
   }
-  return offload(wanted, 0);
+  return offload(wanted, 0, use);
 }
 
-Bytes DeviceStorages::offload(Bytes wanted, std::uint64_t after) {
+Bytes DeviceStorages::offload(Bytes wanted, std::uint64_t after, BlockUse use) {
   std::vector<std::shared_ptr<ManagedStorage>> stay;
   bool retried = after != 0;
   Bytes freed;
   while (freed < wanted) {
-    auto storage = take(after);
+    auto storage = take_for(use);
+    if (storage == nullptr) storage = take(after);
     if (storage == nullptr) {
       const LightLock lock(mutex_);
       if (std::exchange(retried, true) || !queue_.retry_refused()) break;
@@ -258,7 +268,7 @@ bool DeviceStorages::start_prefetch(const Next& next, c10::cuda::CUDAStream cons
   bool started = comes();
   for (int round = 0; !started && round < kMostRounds; ++round) {
     const auto after = displaces(next);
-    if (!after || offload(size, *after).zero()) return false;
+    if (!after || offload(size, *after, BlockUse::kStreamed).zero()) return false;
     started = comes();
   }
   if (!started) return false;

@@ -35,7 +35,7 @@ class DeviceStorages {
   Bytes need();
 
   /// DeviceRuntime::Reclaimer, for this device.
-  Bytes reclaim(Bytes wanted);
+  Bytes reclaim(Bytes wanted, BlockUse use);
 
   /// Begins to fetch storages that are used next, by the order of the last step. Where the budget
   /// has no room, storages that are used much later leave for them. Does nothing without a recorded
@@ -75,10 +75,21 @@ class DeviceStorages {
 
   /// The next one to be offloaded, if it is used after that use.
   std::shared_ptr<ManagedStorage> take(std::uint64_t after);
+  /// One that is among blocks of that use, if model state streams, and if there is one that is used
+  /// late enough.
+  std::shared_ptr<ManagedStorage> take_for(BlockUse use);
   /// Returns storages that could not be offloaded to the queue.
   void put_back(const std::vector<std::shared_ptr<ManagedStorage>>& taken);
-  /// Offloads storages that are used after that use, until `wanted` bytes are free in stream order.
-  Bytes offload(Bytes wanted, std::uint64_t after);
+  /// Offloads storages that are used after that use, until `wanted` bytes are free in stream order,
+  /// for a block of that use.
+  Bytes offload(Bytes wanted, std::uint64_t after, BlockUse use);
+
+  /// Whether the model state without the optimizer's has no room at once: it streams through the
+  /// device in each pass.
+  [[nodiscard]] bool streams() const SPILLWAY_REQUIRES(mutex_) {
+    const Bytes budget = device_.budget().of_job();
+    return !budget.zero() && besides_states_ >= budget;
+  }
 
   /// Whether a forward or backward pass runs, as far as is known.
   [[nodiscard]] bool in_pass() const;

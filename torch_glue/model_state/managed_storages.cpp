@@ -164,9 +164,9 @@ std::vector<std::shared_ptr<ManagedStorage>> ManagedStorages::all() {
   return found;
 }
 
-Bytes ManagedStorages::reclaim(DeviceRuntime& device, Bytes wanted) {
+Bytes ManagedStorages::reclaim(DeviceRuntime& device, Bytes wanted, BlockUse use) {
   DeviceStorages* const known = instance().of(device.device().id);
-  return known == nullptr ? Bytes{} : known->reclaim(wanted);
+  return known == nullptr ? Bytes{} : known->reclaim(wanted, use);
 }
 
 Bytes ManagedStorages::need(DeviceRuntime& device) {

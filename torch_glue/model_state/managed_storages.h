@@ -87,7 +87,7 @@ class ManagedStorages {
   [[nodiscard]] std::uint64_t step() const { return step_.load(std::memory_order_relaxed); }
 
   /// DeviceRuntime::Reclaimer: offloads the storages whose next use is farthest away.
-  static Bytes reclaim(DeviceRuntime& device, Bytes wanted);
+  static Bytes reclaim(DeviceRuntime& device, Bytes wanted, BlockUse use = BlockUse::kAny);
 
   /// Offloads all that can be. Returns their bytes.
   Bytes offload_all();

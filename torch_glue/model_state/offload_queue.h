@@ -4,6 +4,7 @@
 #include "torch_glue/model_state/access_order.h"
 #include "torch_glue/model_state/departures.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
@@ -60,6 +61,29 @@ class OffloadQueue {
   /// used before or at this use.
   std::optional<Slot> take(std::uint64_t after = 0);
 
+  /// Takes, of the storages that are `chosen`, the one whose next use is farthest away. None if that
+  /// is less than half as far as the first storage's of the queue.
+  template <typename Chosen>
+  std::optional<Slot> take_of(const Chosen& chosen) {
+    std::optional<Slot> found;
+    std::uint64_t farthest = 0;
+    for (Slot slot = 0; slot < entries_.size(); ++slot) {
+      if (!entries_[slot].exists || entries_[slot].taken || !chosen(slot)) continue;
+      const std::uint64_t uses = distance(slot);
+      if (!found || uses > farthest) found = slot;
+      farthest = std::max(farthest, uses);
+    }
+    const std::optional<Slot> first = found ? take() : std::nullopt;
+    if (!first) return std::nullopt;
+    if (*first == *found) return found;
+    const bool far = farthest >= distance(*first) / 2;
+    put_back(*first);
+    if (!far) return std::nullopt;
+    entries_[*found].taken = true;
+    ++entries_[*found].version;
+    return found;
+  }
+
   /// Returns a storage that take() returned to its place in the queue. No effect after remove().
   void put_back(Slot slot);
 
@@ -97,6 +121,11 @@ class OffloadQueue {
       return last_use > other.last_use;
     }
   };
+
+  /// Uses until its next one, at most those of a step.
+  [[nodiscard]] std::uint64_t distance(Slot slot) const {
+    return std::min<std::uint64_t>(order_.distance(entries_[slot].id), order_.length());
+  }
 
   void move(Slot slot);
   void rank();

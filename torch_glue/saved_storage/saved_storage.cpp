@@ -48,7 +48,7 @@ struct WaitingStorages {
 
 /// DeviceRuntime::Reclaimer: per tag, the storages are offloaded in the order of their saves,
 /// because backward passes usually use the first one last.
-Bytes reclaim_on(DeviceRuntime& device, Bytes wanted) {
+Bytes reclaim_on(DeviceRuntime& device, Bytes wanted, BlockUse /*use*/) {
   std::vector<std::shared_ptr<SavedStorage>> found;
   {
     WaitingStorages& waiting = WaitingStorages::instance();

@@ -27,7 +27,7 @@ void RecomputedResults::remove(const Site& site) {
   held_.erase(key(site));
 }
 
-Bytes RecomputedResults::reclaim_on(DeviceRuntime& device, Bytes wanted) {
+Bytes RecomputedResults::reclaim_on(DeviceRuntime& device, Bytes wanted, BlockUse /*use*/) {
   Bytes freed;
   for (const auto& storage : instance().on(device.device().id)) {
     if (freed >= wanted) break;

@@ -36,7 +36,7 @@ class RecomputedResults {
   static Key key(const Site& site) { return {site.device, site.tag, site.step, site.index}; }
 
   /// DeviceRuntime::Reclaimer.
-  static Bytes reclaim_on(DeviceRuntime& device, Bytes wanted);
+  static Bytes reclaim_on(DeviceRuntime& device, Bytes wanted, BlockUse use);
   std::vector<std::shared_ptr<RecomputedStorage>> on(DeviceId device);
 
   LightMutex mutex_;

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Requests that no cached block serves: growth, and what happens when memory is short.
+#include "allocator/driver/span_log.h"
+#include "allocator/heap/heap.h"
+#include "allocator/heap/heap_state.h"
+#include "allocator/heap/region_hits.h"
+
+#include <utility>
+
+namespace spillway {
+
+Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
+                                          Bytes size,
+                                          Bytes requested,
+                                          TagId tag) {
+  const Lock lock(mutex);
+  const driver::CurrentDevice current(*device.api, device.context);
+  const driver::SpanLog::Scope timed(
+      device, driver::Stream(key.stream, device.id), driver::Span::Kind::kMapping, size);
+  const SpareChunks::Scope scope(spares);
+  const Bytes growth = size.rounded_up(addresses.granularity());
+  const bool passes_soft_limit = accounting.passes_soft_limit(size);
+  if (passes_soft_limit || accounting.passes_target(growth)) {
+    // Cached memory may suffice: only growth must be preceded by a trim.
+    Result<driver::DevicePtr> block = allocate(key, size, requested, tag, false);
+    if (block.ok()) return block;
+    if (streams && key.tier == Tier::kPersistent) {
+      block = in_pass ? grow_streamed(key, size, requested, tag)
+                      : share(key, size, requested, tag, false);
+      if (block.ok() || (in_pass && accounting.passes_budget(growth))) return block;
+    }
+    if (passes_soft_limit) {
+      trim_for_room();
+    } else {
+      trim_to_target(growth);
+    }
+  }
+  Result<driver::DevicePtr> block = allocate(key, size, requested, tag, true);
+  // When memory is short, sizes and lifetimes share chunks.
+  if (!block.ok() && key.tier != Tier::kSmall) {
+    Result<driver::DevicePtr> shared = share(key, size, requested, tag, true);
+    if (shared.ok()) return shared;
+  }
+  if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
+    // The caller makes room within a budget: replay plans are not dropped for it.
+    if (accounting.passes_budget(growth)) {
+      trim_cached();
+    } else {
+      trim_for_room();
+    }
+    block = allocate(key, size, requested, tag, true);
+  }
+  return block;
+}
+
+/// From memory of other tiers of the same stream and pool, except that of streamed blocks.
+Result<driver::DevicePtr> HeapState::share(
+    const RegionKey& key, Bytes size, Bytes requested, TagId tag, bool may_grow) {
+  Result<driver::DevicePtr> block =
+      SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "no other cached block is large enough");
+  for (const Tier other : {Tier::kLarge, Tier::kPersistent, Tier::kSmall}) {
+    const RegionKey elsewhere{key.stream, key.pool, other};
+    if (other == key.tier || regions.of(elsewhere) == nullptr) continue;
+    if (other == Tier::kPersistent && streams) continue;
+    block = allocate(elsewhere, size, requested, tag, may_grow && other != Tier::kSmall);
+    if (block.ok()) break;
+  }
+  return block;
+}
+
+/// For streamed blocks in a pass, whose other requests soon need their cached memory again.
+Result<driver::DevicePtr> HeapState::grow_streamed(const RegionKey& key,
+                                                   Bytes size,
+                                                   Bytes requested,
+                                                   TagId tag) {
+  const Bytes growth = size.rounded_up(addresses.granularity());
+  const Bytes lacks = saturating_sub(growth, accounting.room_to_target());
+  if (Region* const region = regions.of(key); region != nullptr && !lacks.zero()) {
+    const RegionLock region_lock(*region);
+    region->trim_some(lacks);
+  }
+  return allocate(key, size, requested, tag, true);
+}
+
+Result<driver::DevicePtr> HeapState::allocate(
+    const RegionKey& key, Bytes size, Bytes requested, TagId tag, bool may_grow) {
+  SPILLWAY_ASSIGN_OR_RETURN(Region* const region, region_for(key));
+  const LightLock lock(region->mutex);
+  if (accounting.has_target()) {
+    if (auto block = take_unfenced(*region, size, requested, tag, may_grow)) {
+      if (!block->ok()) return block->status();
+      region->account().hand_out(tag, size, requested);
+      return block->value()->at;
+    }
+  }
+  Block* block = region->any_fitting(size);
+  if (block == nullptr) block = region->any_joined(size);
+  Status status;
+  if (block == nullptr) {
+    if (!may_grow)
+      return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "no cached block is large enough");
+    status = region->grow(size);
+    if (status.ok()) block = region->any_fitting(size);
+  }
+  Result<Block*> taken = status.ok() ? region->take(block, size, requested, tag) : status;
+  if (!taken.ok() && taken.status().code() == Code::kNotReady) {
+    // A capture forbids waiting for free memory: use new memory instead.
+    taken = region->fresh(size, requested, tag);
+  }
+  if (!taken.ok()) return taken.status();
+  region->account().hand_out(tag, size, requested);
+  return taken.value()->at;
+}
+
+}  // namespace spillway
