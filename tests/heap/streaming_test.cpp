@@ -72,6 +72,30 @@ TEST_F(HeapStreamingTest, OtherBlocksNeverShareChunksWithStreamedOnes) {
   EXPECT_TRUE(heap_->find(second).allocated);
 }
 
+TEST_F(HeapStreamingTest, OtherBlocksDoNotUseTheRestOfAChunkWithStreamedOnes) {
+  for (const bool streams : {false, true}) {
+    make_heap({});
+    begin_pass(true);
+    ASSERT_TRUE(fetch(15_MiB).ok());
+    ASSERT_EQ(heap_->stats().reserved, kBudget);
+    heap_->placement().set_streaming(streams);
+    const auto other = heap_->allocate(512_KiB, main_, TagId::kUntagged);
+    EXPECT_EQ(other.ok(), !streams);
+    if (other.ok()) heap_->free(other.value());
+  }
+}
+
+TEST_F(HeapStreamingTest, InAPassStreamedBlocksUseTheirOwnCachedMemoryWhereverItIs) {
+  begin_pass(true);
+  std::vector<driver::DevicePtr> blocks;
+  for (int i = 0; i < 4; ++i)
+    blocks.push_back(fetch(4_MiB).value());
+  free(blocks[0]);
+  free(blocks[2]);
+  EXPECT_TRUE(fetch(8_MiB).ok());
+  EXPECT_LE(heap_->stats().reserved, kBudget);
+}
+
 TEST_F(HeapStreamingTest, ARequestThatFailedSucceedsOnceCachedMemoryIsReleased) {
   begin_pass(true);
   free(allocate(16_MiB));
