@@ -114,3 +114,50 @@ print(json.dumps(spillway.explain("mapped").chosen.seconds))
 
 def test_times_that_plans_are_made_from_have_no_mapping_in_them() -> None:
     assert printed_by(PREDICTED, COSTS) == pytest.approx(printed_by(PREDICTED, FREE), rel=0.05)
+
+
+# A step of four micro-batches, of a model whose parameters and gradients (1.2 GiB) have no room at once. Of each:
+# calls of cuMemMap, and the bytes fetched.
+STREAMED = """
+import ctypes, json
+import spillway, torch
+from torch import nn
+
+count = ctypes.CDLL(None).spillway_emulator_count
+count.restype = ctypes.c_uint64
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.up = nn.Linear(width, 3 * width, bias=False)
+        self.down = nn.Linear(3 * width, width, bias=False)
+
+    def forward(self, x):
+        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
+
+
+with torch.device("cuda"):
+    model = nn.Sequential(*(Block(1024) for _ in range(24)), nn.Linear(1024, 1024))
+optimizer = torch.optim.AdamW(model.parameters())
+steps = []
+for _ in range(6):
+    before, fetched = count(b"cuMemMap"), spillway.stats()["model_state"]["fetched_bytes"]
+    for _ in range(4):
+        model(torch.empty(8192, 1024, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    fetched = spillway.stats()["model_state"]["fetched_bytes"] - fetched
+    steps.append((count(b"cuMemMap") - before, fetched))
+print(json.dumps(steps))
+"""
+
+
+def test_model_state_that_streams_is_fetched_into_memory_that_is_mapped() -> None:
+    done = spillway("dry-run", "h200", "--budget", "1100MiB", "--", sys.executable, "-c", STREAMED)
+    assert done.returncode == 0, done.stderr
+    chunk = 2 << 20  # at most, with this budget
+    for mapped, fetched in json.loads(done.stdout.splitlines()[0])[2:]:
+        assert fetched > 2 << 30
+        assert mapped * chunk < fetched
