@@ -123,7 +123,9 @@ class DeviceRuntime {
   /// any lock, so it must not wait for a lock.
   using Reclaimer = Bytes (*)(DeviceRuntime& device, Bytes wanted, BlockUse use);
   /// What a reclaimer frees, in this order, but see ModelStateShare::set_share(). The first two are
-  /// offloaded; recomputed results are released, and their next use recomputes them.
+  /// offloaded; recomputed results are released, and their next use recomputes them. For model
+  /// state that streams (PlacementAdvisor::set_streaming), model state is first, then cached
+  /// memory.
   enum class Reclaims : std::uint8_t { kSavedTensors, kModelState, kRecomputed, kCount };
   /// Sets a reclaimer of all devices; null: none.
   static void set_reclaimer(Reclaims of, Reclaimer reclaimer);

@@ -50,6 +50,7 @@ struct HeapState {
                                   Bytes requested,
                                   TagId tag,
                                   bool may_grow) SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] bool caches_much() const;
   Result<driver::DevicePtr> grow_streamed(const RegionKey& key,
                                           Bytes size,
                                           Bytes requested,

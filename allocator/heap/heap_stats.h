@@ -69,8 +69,8 @@ struct HeapBlockInfo {
   TagId tag = TagId::kUntagged;
   PoolId pool = PoolId::kShared;
   CUstream stream = nullptr;
-  bool shared = false;      // exported to other processes
-  bool persistent = false;  // in memory of persistent and streamed blocks (PlacementAdvisor)
+  bool shared = false;  // exported to other processes
+  bool apart = false;   // not among large blocks of any use (PlacementAdvisor::set_streaming)
 };
 
 /// A contiguous range of addresses of one stream. It has memory or evicted blocks.

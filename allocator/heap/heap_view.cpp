@@ -43,7 +43,7 @@ HeapBlockInfo info_of(const Block& block, const RegionKey& key) {
           key.pool,
           key.stream,
           block.shared,
-          key.tier == Tier::kPersistent};
+          key.tier == Tier::kPersistent || key.tier == Tier::kSmall};
 }
 
 Bytes HeapView::allocated() const {

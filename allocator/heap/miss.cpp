@@ -25,8 +25,9 @@ Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
     Result<driver::DevicePtr> block = allocate(key, size, requested, tag, false);
     if (block.ok()) return block;
     if (streams && key.tier == Tier::kPersistent) {
-      block = in_pass ? grow_streamed(key, size, requested, tag)
-                      : share(key, size, requested, tag, false);
+      if (in_pass) block = grow_streamed(key, size, requested, tag);
+      if (!block.ok() && (!in_pass || caches_much()))
+        block = share(key, size, requested, tag, false);
       if (block.ok() || (in_pass && accounting.passes_budget(growth))) return block;
     }
     if (passes_soft_limit) {
@@ -53,6 +54,15 @@ Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
   return block;
 }
 
+/// Whether much of the target is cached: what passes need again is less.
+bool HeapState::caches_much() const {
+  constexpr std::uint64_t kMuch = 3;
+  HeapStats stats;
+  accounting.read(stats);
+  return saturating_sub(stats.reserved, stats.allocated).count() >
+         accounting.target().count() / kMuch;
+}
+
 /// From memory of other tiers of the same stream and pool, except that of streamed blocks.
 Result<driver::DevicePtr> HeapState::share(
     const RegionKey& key, Bytes size, Bytes requested, TagId tag, bool may_grow) {
@@ -74,10 +84,11 @@ Result<driver::DevicePtr> HeapState::grow_streamed(const RegionKey& key,
                                                    Bytes requested,
                                                    TagId tag) {
   const Bytes growth = size.rounded_up(addresses.granularity());
-  const Bytes lacks = saturating_sub(growth, accounting.room_to_target());
-  if (Region* const region = regions.of(key); region != nullptr && !lacks.zero()) {
+  Bytes lacks = saturating_sub(growth, accounting.room_to_target());
+  for (Region* const region : trimmable_regions()) {
+    if (lacks.zero() || region->key().tier != Tier::kPersistent) continue;
     const RegionLock region_lock(*region);
-    region->trim_some(lacks);
+    lacks = saturating_sub(lacks, region->trim_some(lacks));
   }
   return allocate(key, size, requested, tag, true);
 }

@@ -11,8 +11,8 @@ struct HeapState;
 
 /// Advises a heap on the placement of blocks in a program that repeats its requests step by step
 /// (Heap::placement): a target for the reserved bytes, and replay plans of addresses. It changes
-/// only the addresses that requests get, and never makes a request fail. A value that refers to the
-/// heap.
+/// only the addresses that requests get, and makes no request fail, except that requests for
+/// streamed blocks may fail within a budget (set_streaming). A value that refers to the heap.
 /// Threads: safe.
 class PlacementAdvisor {
  public:
@@ -53,18 +53,19 @@ class PlacementAdvisor {
   /// Bytes double-buffered across a step boundary, such as the next batch. Replay plans leave this
   /// much of the target free. Zero until known.
   [[nodiscard]] Bytes double_buffered() const;
-  /// Whether model state streams through the device, because it does not fit; initially not. Large
-  /// blocks of BlockUse::kStreamed then share no chunk with other blocks. Under a target, a request
-  /// for one takes no cached memory of other blocks during a pass (until its optimizer phase
-  /// begins), so that memory is not remapped again and again. If a budget has no room it fails, and
-  /// the caller offloads another one, or releases cached memory. There are no replay plans
-  /// meanwhile.
+  /// Whether model state streams through the device in each of several passes, because it does not
+  /// fit; initially not. Large blocks of BlockUse::kStreamed then have chunks of their own. Under a
+  /// target, a request for one takes no cached memory of other blocks during a pass (until its
+  /// optimizer phase begins), unless more than a third of the target is cached: memory is not
+  /// remapped again and again. If a budget has no room the request fails, and the caller offloads
+  /// another one, or releases cached memory. Between passes, and where no budget applies, streamed
+  /// blocks share cached memory of others. There are no replay plans meanwhile.
   void set_streaming(bool streams);
   [[nodiscard]] bool streaming() const;
-  /// Starts the optimizer phase: until the step ends, large blocks get separate chunks. The first
-  /// optimizer step allocates persistent state, which then shares no chunk with temporary blocks.
-  /// Disabled once a step adds no persistent blocks. No effect without a target or with a target of
-  /// few pages.
+  /// Ends the pass, and starts the optimizer phase: until the step ends, large blocks get separate
+  /// chunks. The first optimizer step allocates persistent state, which then shares no chunk with
+  /// temporary blocks. Disabled once a step adds no persistent blocks. No effect without a target
+  /// or with a target of few pages.
   void begin_optimizer_phase();
   /// Peak of the reserved bytes since the target was set; similar steps will reserve the same. Zero
   /// if the running step has followed no replay plan, and no value without a target.

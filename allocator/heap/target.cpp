@@ -82,7 +82,9 @@ Bytes PlacementAdvisor::double_buffered() const {
 }
 
 void PlacementAdvisor::set_streaming(bool streams) {
-  state_->streams = streams;
+  if (state_->streams.exchange(streams) == streams) return;
+  const Lock lock(state_->mutex);
+  state_->kept = {};  // streamed blocks do not count
 }
 
 bool PlacementAdvisor::streaming() const {

@@ -30,8 +30,8 @@ TEST_F(HeapStreamingTest, InAPassOtherBlocksKeepTheirCachedMemory) {
   for (const bool streams : {false, true}) {
     make_heap({});
     begin_pass(streams);
-    ASSERT_TRUE(fetch(4_MiB).ok());
-    const auto other = allocate(12_MiB);
+    ASSERT_TRUE(fetch(11_MiB).ok());
+    const auto other = allocate(4_MiB);
     free(other);
     const std::uint64_t before = mapped();
 
@@ -39,7 +39,7 @@ TEST_F(HeapStreamingTest, InAPassOtherBlocksKeepTheirCachedMemory) {
     EXPECT_EQ(fetched.ok(), !streams);
     if (!streams) continue;
     EXPECT_EQ(fetched.status().code(), Code::kOutOfDeviceMemory);
-    EXPECT_EQ(allocate(12_MiB), other);
+    EXPECT_EQ(allocate(4_MiB), other);
     EXPECT_EQ(mapped(), before);
   }
 }
@@ -56,20 +56,7 @@ TEST_F(HeapStreamingTest, BetweenPassesStreamedBlocksUseCachedMemoryAsItIsMapped
   ASSERT_TRUE(fetched.ok());
   EXPECT_EQ(fetched.value(), other);
   EXPECT_EQ(mapped(), before);
-  EXPECT_FALSE(heap_->find(fetched.value()).persistent);
-}
-
-TEST_F(HeapStreamingTest, OtherBlocksNeverShareChunksWithStreamedOnes) {
-  begin_pass(true);
-  const auto first = fetch(8_MiB).value();
-  const auto second = fetch(8_MiB).value();
-  EXPECT_TRUE(heap_->find(first).persistent);
-  free(first);
-
-  const auto other = allocate(3_MiB);
-  EXPECT_FALSE(heap_->find(other).persistent);
-  EXPECT_LE(heap_->stats().reserved, kBudget);
-  EXPECT_TRUE(heap_->find(second).allocated);
+  EXPECT_FALSE(heap_->find(fetched.value()).apart);
 }
 
 TEST_F(HeapStreamingTest, OtherBlocksDoNotUseTheRestOfAChunkWithStreamedOnes) {
@@ -96,12 +83,24 @@ TEST_F(HeapStreamingTest, InAPassStreamedBlocksUseTheirOwnCachedMemoryWhereverIt
   EXPECT_LE(heap_->stats().reserved, kBudget);
 }
 
+TEST_F(HeapStreamingTest, InAPassStreamedBlocksUseCachedMemoryOfOthersIfThatIsMuch) {
+  begin_pass(true);
+  const auto other = allocate(6_MiB);
+  ASSERT_TRUE(fetch(10_MiB).ok());
+  free(other);
+  const auto fetched = fetch(4_MiB);
+  ASSERT_TRUE(fetched.ok());
+  EXPECT_EQ(fetched.value(), other);
+}
+
 TEST_F(HeapStreamingTest, ARequestThatFailedSucceedsOnceCachedMemoryIsReleased) {
   begin_pass(true);
-  free(allocate(16_MiB));
-  EXPECT_FALSE(fetch(8_MiB).ok());
+  const auto other = allocate(4_MiB);
+  ASSERT_TRUE(fetch(12_MiB).ok());
+  free(other);
+  EXPECT_FALSE(fetch(4_MiB).ok());
   heap_->trim_sync();
-  EXPECT_TRUE(fetch(8_MiB).ok());
+  EXPECT_TRUE(fetch(4_MiB).ok());
   EXPECT_LE(heap_->stats().reserved, kBudget);
 }
 

@@ -36,8 +36,10 @@ class StreamingTest : public ModelStateTest {
       all_.push_back(managed(static_cast<float>(all_.size()), kLarge));
   }
 
-  /// Uses all of them, in order.
-  void step() {
+  /// Uses all of them, in order, in a step of that many passes.
+  void step(int passes = 2) {
+    for (int pass = 0; pass < passes; ++pass)
+      device().begin_step();
     for (const at::Tensor& each : all_)
       static_cast<void>(each.sum());
     ManagedStorages::instance().end_step();
@@ -68,6 +70,14 @@ TEST_F(StreamingTest, AStepWhoseModelStateFitsDoesNotStream) {
   all_.push_back(managed(0, kLarge));
   step();
   EXPECT_FALSE(device().heap().placement().streaming());
+}
+
+TEST_F(StreamingTest, AStepOfOnePassDoesNotStream) {
+  make();
+  step(1);
+  EXPECT_FALSE(device().heap().placement().streaming());
+  step(2);
+  EXPECT_TRUE(device().heap().placement().streaming());
 }
 
 TEST_F(StreamingTest, WhatIsFetchedIsApartFromOtherBlocks) {

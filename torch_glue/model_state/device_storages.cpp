@@ -90,8 +90,9 @@ void DeviceStorages::end_step() {
   need_.end_step();
   left_ = Bytes{};
   besides_states_ = sizes().besides;
-  device_.heap().placement().set_streaming(streams());
   last_passes_ = std::exchange(passes_, 0);
+  // In a single pass, activations do not need their memory again.
+  device_.heap().placement().set_streaming(streams() && last_passes_ > 1);
   cursor_ = 0;
   held_until_ = 0;
 }
@@ -146,7 +147,7 @@ std::shared_ptr<ManagedStorage> DeviceStorages::take(std::uint64_t after) {
 
 std::shared_ptr<ManagedStorage> DeviceStorages::take_for(BlockUse use) {
   const LightLock lock(mutex_);
-  if (use == BlockUse::kStreamed || !streams()) return nullptr;
+  if (use == BlockUse::kStreamed || !device_.heap().placement().streaming()) return nullptr;
   const auto slot = queue_.take_of([&](OffloadQueue::Slot each) SPILLWAY_REQUIRES(mutex_) {
     return !storages_[each]->is_apart();
   });

@@ -85,7 +85,7 @@ class DeviceStorages {
   Bytes offload(Bytes wanted, std::uint64_t after, BlockUse use);
 
   /// Whether the model state without the optimizer's has no room at once: it streams through the
-  /// device in each pass.
+  /// device in each forward and backward pass.
   [[nodiscard]] bool streams() const SPILLWAY_REQUIRES(mutex_) {
     const Bytes budget = device_.budget().of_job();
     return !budget.zero() && besides_states_ >= budget;

@@ -77,7 +77,7 @@ ManagedStorage::ManagedStorage(const c10::Storage& storage,
       place_(place),
       tag_(block.tag),
       home_(block.stream),
-      is_apart_(block.persistent),
+      is_apart_(block.apart),
       block_(storage.unsafeGetStorageImpl()->mutable_data()) {}
 
 std::shared_ptr<ManagedStorage> ManagedStorage::manage(const c10::Storage& storage,
@@ -228,7 +228,7 @@ void ManagedStorage::fetch_into(Block& block,
   }
   arrival_ = fence.value();
   block_ = block.take();
-  is_apart_ = place_.device.heap().find(driver::DevicePtr(block_)).persistent;
+  is_apart_ = place_.device.heap().find(driver::DevicePtr(block_)).apart;
   others_.clear();
   changed_ = false;
   home_ = stream.stream();

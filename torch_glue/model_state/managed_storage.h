@@ -144,7 +144,7 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
 
   [[nodiscard]] bool on_device() const { return on_device_; }
 
-  /// Whether its last block is in memory of such blocks (HeapBlockInfo::persistent).
+  /// HeapBlockInfo::apart of its last block.
   [[nodiscard]] bool is_apart() const { return is_apart_.load(std::memory_order_relaxed); }
 
   /// Whether it may have changed since its last copy to the host.
@@ -227,7 +227,7 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   std::atomic<CUstream> home_;       // the stream that its block was allocated on
   std::atomic<bool> awaited_{true};  // home_ has waited for the fetch
   std::atomic<bool> copied_{false};  // by copy_ahead(), and not written since
-  std::atomic<bool> is_apart_;       // HeapBlockInfo::persistent of its last block
+  std::atomic<bool> is_apart_;       // HeapBlockInfo::apart of its last block
 
   LightMutex mutex_;
   void* block_ SPILLWAY_GUARDED_BY(mutex_);
