@@ -63,8 +63,9 @@ inline driver::DevicePtr HeapState::hit(const RegionKey& key,
 }
 
 /// Inlined into both callers, so that a hit makes no extra call.
-[[gnu::always_inline]] inline Result<driver::DevicePtr> HeapState::serve(
-    Heap& heap, Bytes size, driver::Stream stream, TagId tag, PoolId pool, BlockUse use) {
+[[gnu::always_inline]] inline Result<driver::DevicePtr> HeapState::serve(Heap& heap,
+                                                                         const Request& request) {
+  const auto& [size, stream, tag, pool, use] = request;
   // Checked before rounding, which overflows for sizes near 2^64.
   if (size > addresses.range_size()) {
     return heap.out_of_memory(
@@ -98,14 +99,14 @@ Result<driver::DevicePtr> Heap::allocate(
     if (at != driver::DevicePtr{}) return at;
     return allocate_in_step(size, stream, tag, pool);
   }
-  return state_->serve(*this, size, stream, tag, pool, use);
+  return state_->serve(*this, {size, stream, tag, pool, use});
 }
 
 Result<driver::DevicePtr> Heap::allocate_anywhere(Bytes size,
                                                   driver::Stream stream,
                                                   TagId tag,
                                                   PoolId pool) {
-  return state_->serve(*this, size, stream, tag, pool, BlockUse::kAny);
+  return state_->serve(*this, {size, stream, tag, pool});
 }
 
 Status Heap::out_of_memory(Bytes size, const Status& failed) {

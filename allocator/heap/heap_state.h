@@ -28,14 +28,22 @@ HeapBlockInfo info_of(const Block& block, const RegionKey& key);
 struct HeapState {
   using ByRegion = std::map<Region*, std::vector<Block*>>;
 
+  /// The arguments of Heap::allocate.
+  struct Request {
+    Bytes size;
+    driver::Stream stream;
+    TagId tag;
+    PoolId pool;
+    BlockUse use = BlockUse::kAny;
+  };
+
   HeapState(const driver::Device& on, const HeapOptions& with);
 
   /// A cached block; null if there is none or its fences have not passed.
   driver::DevicePtr hit(const RegionKey& key, Bytes size, Bytes requested, TagId tag) const;
   [[nodiscard]] HeapStats stats();
   /// Tries hit, then miss, then returns the error.
-  Result<driver::DevicePtr> serve(
-      Heap& heap, Bytes size, driver::Stream stream, TagId tag, PoolId pool, BlockUse use);
+  Result<driver::DevicePtr> serve(Heap& heap, const Request& request);
   /// The tier of large blocks.
   [[nodiscard]] Tier tier_of(BlockUse use) const;
   /// Allocates by every available means after a cache miss.
@@ -50,11 +58,17 @@ struct HeapState {
                                   Bytes requested,
                                   TagId tag,
                                   bool may_grow) SPILLWAY_REQUIRES(mutex);
+  Result<driver::DevicePtr> take_streamed(const RegionKey& key,
+                                          Bytes size,
+                                          Bytes requested,
+                                          TagId tag) SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] bool caches_much() const;
   Result<driver::DevicePtr> grow_streamed(const RegionKey& key,
                                           Bytes size,
                                           Bytes requested,
                                           TagId tag) SPILLWAY_REQUIRES(mutex);
+  /// Releases cached memory for a request that fails.
+  void trim_after_failure(Bytes growth) SPILLWAY_REQUIRES(mutex);
   /// Releases all free memory, including that of replay plans.
   Bytes trim() const SPILLWAY_REQUIRES(mutex);
   /// Releases free memory except that of replay plans.

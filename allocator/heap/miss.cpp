@@ -25,9 +25,7 @@ Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
     Result<driver::DevicePtr> block = allocate(key, size, requested, tag, false);
     if (block.ok()) return block;
     if (streams && key.tier == Tier::kPersistent) {
-      if (in_pass) block = grow_streamed(key, size, requested, tag);
-      if (!block.ok() && (!in_pass || caches_much()))
-        block = share(key, size, requested, tag, false);
+      block = take_streamed(key, size, requested, tag);
       if (block.ok() || (in_pass && accounting.passes_budget(growth))) return block;
     }
     if (passes_soft_limit) {
@@ -43,15 +41,31 @@ Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
     if (shared.ok()) return shared;
   }
   if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
-    // The caller makes room within a budget: replay plans are not dropped for it.
-    if (accounting.passes_budget(growth)) {
-      trim_cached();
-    } else {
-      trim_for_room();
-    }
+    trim_after_failure(growth);
     block = allocate(key, size, requested, tag, true);
   }
   return block;
+}
+
+void HeapState::trim_after_failure(Bytes growth) {
+  // The caller makes room within a budget: replay plans are not dropped for it.
+  if (accounting.passes_budget(growth)) {
+    trim_cached();
+  } else {
+    trim_for_room();
+  }
+}
+
+/// A streamed block for which the target has no room.
+Result<driver::DevicePtr> HeapState::take_streamed(const RegionKey& key,
+                                                   Bytes size,
+                                                   Bytes requested,
+                                                   TagId tag) {
+  if (in_pass) {
+    Result<driver::DevicePtr> block = grow_streamed(key, size, requested, tag);
+    if (block.ok() || !caches_much()) return block;
+  }
+  return share(key, size, requested, tag, false);
 }
 
 /// Whether much of the target is cached: what passes need again is less.

@@ -116,8 +116,8 @@ def test_times_that_plans_are_made_from_have_no_mapping_in_them() -> None:
     assert printed_by(PREDICTED, COSTS) == pytest.approx(printed_by(PREDICTED, FREE), rel=0.05)
 
 
-# A step of four micro-batches, of a model whose parameters and gradients (1.2 GiB) have no room at once. Of each:
-# calls of cuMemMap, and the bytes fetched.
+# Steps of four micro-batches of a model whose parameters and gradients (1.2 GiB) have no room together.
+# Of each: calls of cuMemMap, and the bytes that it fetched.
 STREAMED = """
 import ctypes, json
 import spillway, torch

@@ -61,8 +61,8 @@ class OffloadQueue {
   /// used before or at this use.
   std::optional<Slot> take(std::uint64_t after = 0);
 
-  /// Takes, of the storages that are `chosen`, the one whose next use is farthest away. None if that
-  /// is less than half as far as the first storage's of the queue.
+  /// Takes, of the storages that are `chosen`, the one whose next use is farthest away. None if
+  /// that is less than half as far as the first storage's of the queue.
   template <typename Chosen>
   std::optional<Slot> take_of(const Chosen& chosen) {
     std::optional<Slot> found;
