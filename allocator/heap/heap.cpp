@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/heap/heap.h"
 
-#include "allocator/driver/span_log.h"
 #include "allocator/heap/heap_state.h"
 #include "allocator/heap/region_hits.h"
 #include "allocator/heap/step_replay.h"

@@ -12,6 +12,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -75,6 +76,10 @@ struct HeapState {
   Bytes trim_cached() const SPILLWAY_REQUIRES(mutex);
   /// Bytes that trim_cached would release.
   Bytes trimmable() const SPILLWAY_REQUIRES(mutex);
+  /// Releases as much free memory, of that tier or of all, as the heap lacks to grow by `size` and
+  /// stay within its target. Returns what it still lacks.
+  Bytes trim_some_to_target(Bytes size, std::optional<Tier> of = std::nullopt) const
+      SPILLWAY_REQUIRES(mutex);
   /// Releases free memory, so that the heap may grow by `size` and stay within its target. Also
   /// releases the memory of a replay plan that the step does not follow.
   void trim_to_target(Bytes size) const SPILLWAY_REQUIRES(mutex);

@@ -5,8 +5,6 @@
 #include "allocator/heap/heap_state.h"
 #include "allocator/heap/region_hits.h"
 
-#include <utility>
-
 namespace spillway {
 
 Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
@@ -97,13 +95,7 @@ Result<driver::DevicePtr> HeapState::grow_streamed(const RegionKey& key,
                                                    Bytes size,
                                                    Bytes requested,
                                                    TagId tag) {
-  const Bytes growth = size.rounded_up(addresses.granularity());
-  Bytes lacks = saturating_sub(growth, accounting.room_to_target());
-  for (Region* const region : trimmable_regions()) {
-    if (lacks.zero() || region->key().tier != Tier::kPersistent) continue;
-    const RegionLock region_lock(*region);
-    lacks = saturating_sub(lacks, region->trim_some(lacks));
-  }
+  trim_some_to_target(size.rounded_up(addresses.granularity()), Tier::kPersistent);
   return allocate(key, size, requested, tag, true);
 }
 

@@ -169,14 +169,19 @@ bool HeapState::has_many_pages() const {
   return accounting.target() >= smallest_budget();
 }
 
-void HeapState::trim_to_target(Bytes size) const {
+Bytes HeapState::trim_some_to_target(Bytes size, std::optional<Tier> of) const {
   Bytes lacks = saturating_sub(size, accounting.room_to_target());
   for (Region* const region : trimmable_regions()) {
     if (lacks.zero()) break;
+    if (of && region->key().tier != *of) continue;
     const RegionLock lock(*region);
     lacks = saturating_sub(lacks, region->trim_some(lacks));
   }
-  if (!lacks.zero()) trim_cached();
+  return lacks;
+}
+
+void HeapState::trim_to_target(Bytes size) const {
+  if (!trim_some_to_target(size).zero()) trim_cached();
   const bool is_short = size > accounting.room_to_target();
   for (ReplayRegion* const region : replay_regions()) {
     const LightLock lock(region->mutex);

@@ -2,7 +2,6 @@
 // Model state that streams through the device, because parameters and gradients exceed the budget.
 #include "tests/torch_glue/model_state_fixture.h"
 
-#include <algorithm>
 #include <cstddef>
 #include <vector>
 

@@ -139,18 +139,14 @@ const ManagedStorage* DeviceStorages::offloaded_at(driver::DevicePtr at) {
   return nullptr;
 }
 
-std::shared_ptr<ManagedStorage> DeviceStorages::take(std::uint64_t after) {
+std::shared_ptr<ManagedStorage> DeviceStorages::take(std::uint64_t after, BlockUse use) {
   const LightLock lock(mutex_);
-  const auto slot = queue_.take(after);
-  return slot ? storages_[*slot]->shared_from_this() : nullptr;
-}
-
-std::shared_ptr<ManagedStorage> DeviceStorages::take_for(BlockUse use) {
-  const LightLock lock(mutex_);
-  if (use == BlockUse::kStreamed || !device_.heap().placement().streaming()) return nullptr;
-  const auto slot = queue_.take_of([&](OffloadQueue::Slot each) SPILLWAY_REQUIRES(mutex_) {
-    return !storages_[each]->is_apart();
-  });
+  std::optional<OffloadQueue::Slot> slot;
+  if (use != BlockUse::kStreamed && device_.heap().placement().streaming()) {
+    slot = queue_.take_of([&](OffloadQueue::Slot each)
+                              SPILLWAY_REQUIRES(mutex_) { return !storages_[each]->is_apart(); });
+  }
+  if (!slot) slot = queue_.take(after);
   return slot ? storages_[*slot]->shared_from_this() : nullptr;
 }
 
@@ -180,8 +176,7 @@ Bytes DeviceStorages::offload(Bytes wanted, std::uint64_t after, BlockUse use) {
   bool retried = after != 0;
   Bytes freed;
   while (freed < wanted) {
-    auto storage = take_for(use);
-    if (storage == nullptr) storage = take(after);
+    auto storage = take(after, use);
     if (storage == nullptr) {
       const LightLock lock(mutex_);
       if (std::exchange(retried, true) || !queue_.retry_refused()) break;

@@ -73,11 +73,9 @@ class DeviceStorages {
     Bytes growth{};  // of the step's need until then
   };
 
-  /// The next one to be offloaded, if it is used after that use.
-  std::shared_ptr<ManagedStorage> take(std::uint64_t after);
-  /// One that is among blocks of that use, if model state streams, and if there is one that is used
-  /// late enough.
-  std::shared_ptr<ManagedStorage> take_for(BlockUse use);
+  /// The next one to be offloaded for a block of that use, if it is used after `after`. While model
+  /// state streams, one that is among such blocks is first, if it is used late enough.
+  std::shared_ptr<ManagedStorage> take(std::uint64_t after, BlockUse use);
   /// Returns storages that could not be offloaded to the queue.
   void put_back(const std::vector<std::shared_ptr<ManagedStorage>>& taken);
   /// Offloads storages that are used after that use, until `wanted` bytes are free in stream order,
