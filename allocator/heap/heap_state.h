@@ -63,7 +63,6 @@ struct HeapState {
                                           Bytes size,
                                           Bytes requested,
                                           TagId tag) SPILLWAY_REQUIRES(mutex);
-  [[nodiscard]] bool caches_much() const;
   Result<driver::DevicePtr> grow_streamed(const RegionKey& key,
                                           Bytes size,
                                           Bytes requested,

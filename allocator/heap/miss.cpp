@@ -6,6 +6,18 @@
 #include "allocator/heap/region_hits.h"
 
 namespace spillway {
+namespace {
+
+/// Whether much of the target is cached: what passes need again is less.
+bool caches_much(const Accounting& accounting) {
+  constexpr std::uint64_t kMuch = 3;
+  HeapStats stats;
+  accounting.read(stats);
+  return saturating_sub(stats.reserved, stats.allocated).count() >
+         accounting.target().count() / kMuch;
+}
+
+}  // namespace
 
 Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
                                           Bytes size,
@@ -61,18 +73,9 @@ Result<driver::DevicePtr> HeapState::take_streamed(const RegionKey& key,
                                                    TagId tag) {
   if (in_pass) {
     Result<driver::DevicePtr> block = grow_streamed(key, size, requested, tag);
-    if (block.ok() || !caches_much()) return block;
+    if (block.ok() || !caches_much(accounting)) return block;
   }
   return share(key, size, requested, tag, false);
-}
-
-/// Whether much of the target is cached: what passes need again is less.
-bool HeapState::caches_much() const {
-  constexpr std::uint64_t kMuch = 3;
-  HeapStats stats;
-  accounting.read(stats);
-  return saturating_sub(stats.reserved, stats.allocated).count() >
-         accounting.target().count() / kMuch;
 }
 
 /// From memory of other tiers of the same stream and pool, except that of streamed blocks.
