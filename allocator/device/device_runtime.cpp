@@ -118,7 +118,7 @@ void DeviceRuntime::left(const HeapBlockInfo& block, bool model_state) {
 
 Bytes DeviceRuntime::begin_step() {
   const ModelStateNeed source = model_state_need_source;
-  model_state_.begin_step(source == nullptr ? Bytes{} : source(*this));
+  model_state_.begin_step(source == nullptr ? ModelStateTerms{} : source(*this));
   const Bytes allocated = heap_->view().allocated();
   return model_state_.need().zero() ? allocated : saturating_sub(allocated, model_state_.bytes());
 }

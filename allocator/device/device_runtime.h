@@ -159,7 +159,7 @@ class DeviceRuntime {
 
   /// Returns the model state that needs room in a step that begins now, as for plan_beside(). Zero:
   /// it stays whatever is planned, and counts in the step's curve like all else.
-  using ModelStateNeed = Bytes (*)(DeviceRuntime& device);
+  using ModelStateNeed = ModelStateTerms (*)(DeviceRuntime& device);
   /// Sets that of all devices; null: none.
   static void set_model_state_need(ModelStateNeed source);
 

@@ -15,15 +15,31 @@ void ModelStateShare::change(std::uint64_t bytes) {
   curve_.set_model_state(need_ == 0 ? Bytes{} : Bytes{now});
 }
 
-void ModelStateShare::begin_step(Bytes need) {
-  need_ = need.count();
+void ModelStateShare::begin_step(const ModelStateTerms& terms) {
+  need_ = terms.bytes.count();
+  streams_ = terms.streams;
   change(0);
+  plan_known_ = false;
+  const LightLock lock(mutex_);
+  leaves_.clear();
 }
 
 void ModelStateShare::set_share(std::optional<Bytes> share, bool stays) {
   const std::uint64_t bytes = share ? share->count() : kNoShare;
   share_stays_ = stays;
   if (share_.exchange(bytes) != bytes) added_ = 0;
+}
+
+void ModelStateShare::set_plan(const std::vector<ModelStateLeave>& leaves) {
+  if (plan_known_.exchange(true)) return;
+  const LightLock lock(mutex_);
+  for (const ModelStateLeave& each : leaves)
+    leaves_.emplace(each.storage, each.after);
+}
+
+bool ModelStateShare::leaves_after(std::uint64_t storage, std::size_t uses) const {
+  const LightLock lock(mutex_);
+  return leaves_.contains({storage, uses});
 }
 
 bool ModelStateShare::exceeds_share() const {

@@ -2,12 +2,17 @@
 #pragma once
 
 #include "allocator/base/bytes.h"
+#include "allocator/base/mutex.h"
 #include "allocator/heap/heap.h"
 #include "allocator/lifetime/allocation_curve.h"
+#include "allocator/plan/shared_room.h"
 
 #include <atomic>
 #include <cstdint>
 #include <optional>
+#include <set>
+#include <utility>
+#include <vector>
 
 namespace spillway {
 
@@ -26,8 +31,11 @@ class ModelStateShare {
   /// Its blocks have that many bytes more (fewer: modulo 2^64).
   void change(std::uint64_t bytes);
 
-  /// A step begins in which model state needs that much room (DeviceRuntime::ModelStateNeed).
-  void begin_step(Bytes need);
+  /// A step begins, with that model state beside it (DeviceRuntime::ModelStateNeed).
+  void begin_step(const ModelStateTerms& terms);
+
+  /// Of the running step.
+  [[nodiscard]] ModelStateTerms terms() const { return {need(), streams_}; }
 
   /// Of the running step. If not zero, the curve leaves model state out.
   [[nodiscard]] Bytes need() const { return Bytes{need_}; }
@@ -41,6 +49,14 @@ class ModelStateShare {
 
   [[nodiscard]] bool share_stays() const { return share_stays_; }
 
+  /// Sets what leaves by the running step's plan; no effect if it is known.
+  void set_plan(const std::vector<ModelStateLeave>& leaves);
+
+  [[nodiscard]] bool plan_known() const { return plan_known_; }
+
+  /// Whether the storage is to leave after so many uses in the running step (ModelStateLeave).
+  [[nodiscard]] bool leaves_after(std::uint64_t storage, std::size_t uses) const;
+
   /// Counts saved storages that a reclaimer has freed, against the plan.
   void count_reclaimed(Bytes freed) { reclaimed_ += freed.count(); }
 
@@ -53,10 +69,14 @@ class ModelStateShare {
   AllocationCurve& curve_;
   std::atomic<std::uint64_t> bytes_{0};
   std::atomic<std::uint64_t> need_{0};
+  std::atomic<bool> streams_{false};
   std::atomic<std::uint64_t> share_{kNoShare};
   std::atomic<bool> share_stays_{false};
   std::atomic<std::uint64_t> added_{0};  // to bytes_, since the share was set
   std::atomic<std::uint64_t> reclaimed_{0};
+  std::atomic<bool> plan_known_{false};
+  mutable LightMutex mutex_;
+  std::set<std::pair<std::uint64_t, std::size_t>> leaves_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace spillway

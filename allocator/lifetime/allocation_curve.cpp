@@ -54,6 +54,7 @@ void AllocationCurve::begin(std::uint64_t step, Bytes allocated) {
   optimizer_begin_.reset();
   became_.clear();
   became_bytes_ = 0;
+  used_.clear();
   recent_peak_ = 0;
   put(allocated.count());
   on_ = true;
@@ -73,6 +74,7 @@ StepCurve AllocationCurve::end(bool with_optimizer_phase) {
   const Lock lock(mutex_);
   if (!on_.exchange(false)) return {};
   end_absences(curve_);
+  take_uses(curve_);
   saved_.clear();
   offloaded_.clear();
   watched_.clear();
@@ -93,6 +95,42 @@ StepCurve AllocationCurve::end(bool with_optimizer_phase) {
 void AllocationCurve::end_absences(StepCurve& curve) const {
   for (const auto& [storage, offloaded] : offloaded_)
     curve.absences.push_back({storage, offloaded.from, curve.allocated.size(), offloaded.bytes});
+}
+
+void AllocationCurve::take_uses(StepCurve& curve) {
+  for (auto& [storage, used] : used_) {
+    used.uses.last = used.idle_from != 0 ? used.idle_from : curve.allocated.size();
+    curve.model_state_uses.push_back(used.uses);
+  }
+  used_.clear();
+  std::sort(curve.model_state_uses.begin(),
+            curve.model_state_uses.end(),
+            [](const auto& left, const auto& right) {
+              return std::pair(left.first, left.storage) < std::pair(right.first, right.storage);
+            });
+}
+
+void AllocationCurve::model_state_used(std::uint64_t storage, Bytes bytes) {
+  const Lock lock(mutex_);
+  if (!on() || optimizer_begin_) return;
+  const std::size_t now = curve_.allocated.size();
+  UsedModelState& used = used_[storage];
+  StepCurve::ModelStateUses& uses = used.uses;
+  if (used.count == 0) uses = {storage, bytes.count(), now};
+  const std::size_t from = std::exchange(used.idle_from, 0);
+  if (from != 0 && now - from > uses.to - uses.from) {
+    uses.from = from;
+    uses.to = now;
+    uses.before = used.count;
+  }
+  ++used.count;
+}
+
+void AllocationCurve::model_state_idle(std::uint64_t storage) {
+  const Lock lock(mutex_);
+  const auto used = used_.find(storage);
+  if (!on() || optimizer_begin_ || used == used_.end()) return;
+  used->second.idle_from = curve_.allocated.size();
 }
 
 StepCurve AllocationCurve::so_far() const {

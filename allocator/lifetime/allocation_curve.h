@@ -42,6 +42,18 @@ struct StepCurve {
     std::uint64_t bytes = 0;
   };
 
+  /// When a storage of the model state was used: at the events first <= p < last, except
+  /// from <= p < to, the longest time between two uses.
+  struct ModelStateUses {
+    std::uint64_t storage = 0;  // its identity (AllocationCurve::model_state_used)
+    std::uint64_t bytes = 0;
+    std::size_t first = 0;
+    std::size_t last = 0;
+    std::size_t from = 0;
+    std::size_t to = 0;
+    std::size_t before = 0;  // number of the uses before `from`
+  };
+
   std::vector<std::uint64_t> allocated;  // bytes at each event, besides model state
   /// Bytes of model state, at each event the most, minus those of `allocated` that became model
   /// state in this step: gradients, which take their room from the step. Empty if there was none.
@@ -55,6 +67,7 @@ struct StepCurve {
   /// its result.
   std::vector<std::uint64_t> besides;
   std::vector<Saved> saved;  // in order
+  std::vector<ModelStateUses> model_state_uses;  // by `first`
 
   /// The most bytes, with model state.
   [[nodiscard]] Bytes peak() const;
@@ -102,6 +115,10 @@ class AllocationCurve {
   void became_model_state(std::uint64_t address, Bytes bytes);
   /// A block of model state is freed. Call it before set_model_state().
   void model_state_died(std::uint64_t address);
+  /// A storage of the model state, of that many bytes, is used from now on until it is idle.
+  /// `storage` identifies it in every step. Both are ignored while off and in the optimizer phase.
+  void model_state_used(std::uint64_t storage, Bytes bytes);
+  void model_state_idle(std::uint64_t storage);
   /// Sets the allocated bytes, for allocators that report sizes of blocks only afterwards.
   void settle(Bytes allocated);
 
@@ -151,7 +168,15 @@ class AllocationCurve {
     std::uint64_t bytes = 0;
   };
 
+  /// A storage of the model state in the running step.
+  struct UsedModelState {
+    std::size_t count = 0;
+    std::size_t idle_from = 0;  // zero while it is used
+    StepCurve::ModelStateUses uses{};
+  };
+
   void put(std::uint64_t allocated) SPILLWAY_REQUIRES(mutex_);
+  void take_uses(StepCurve& curve) SPILLWAY_REQUIRES(mutex_);
   void end_absences(StepCurve& curve) const SPILLWAY_REQUIRES(mutex_);
   SavedBlock& save(std::uint64_t address, Bytes bytes) SPILLWAY_REQUIRES(mutex_);
   /// Records that saved storages have that many bytes more (fewer: modulo 2^64) on the device.
@@ -172,6 +197,7 @@ class AllocationCurve {
   std::unordered_map<std::uint64_t, SavedBlock> saved_ SPILLWAY_GUARDED_BY(mutex_);  // by address
   std::unordered_map<std::size_t, Offloaded> offloaded_ SPILLWAY_GUARDED_BY(mutex_);
   std::unordered_map<std::size_t, std::uint64_t> watched_ SPILLWAY_GUARDED_BY(mutex_);  // addresses
+  std::unordered_map<std::uint64_t, UsedModelState> used_ SPILLWAY_GUARDED_BY(mutex_);
 };
 
 }  // namespace spillway

@@ -92,6 +92,11 @@ std::optional<Bytes> BudgetChooser::beside() const {
   return shape != nullptr ? std::optional(shape->beside()) : std::nullopt;
 }
 
+const std::vector<ModelStateLeave>* BudgetChooser::model_state_leaves() const {
+  const Shape* const shape = only_planned();
+  return shape != nullptr ? &shape->model_state() : nullptr;
+}
+
 std::vector<std::size_t> BudgetChooser::due_with(std::size_t index) const {
   const Shape* const shape = only_planned();
   return shape != nullptr ? shape->due_with(index) : std::vector<std::size_t>();

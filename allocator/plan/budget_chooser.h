@@ -140,12 +140,15 @@ class BudgetChooser {
   void set_prediction(const PredictedReserved& predicted) { terms_.foreseen = predicted; }
 
   /// Sets the model state that shares the budget with the step that begins (PlanTerms).
-  void set_model_state(Bytes bytes) { terms_.model_state = bytes; }
+  void set_model_state(const ModelStateTerms& model_state) { terms_.model_state = model_state; }
 
-  [[nodiscard]] Bytes model_state() const { return terms_.model_state; }
+  [[nodiscard]] const ModelStateTerms& model_state() const { return terms_.model_state; }
 
   /// Bytes of the budget that the running step's plan leaves to model state, once it follows one.
   [[nodiscard]] std::optional<Bytes> beside() const;
+
+  /// What leaves of the model state by the running step's plan; null before it follows one.
+  [[nodiscard]] const std::vector<ModelStateLeave>* model_state_leaves() const;
 
   /// Sets the device's memory in the step that is to end.
   void set_memory(const StepMemory& memory) { memory_ = memory; }

@@ -22,6 +22,15 @@ struct StepTiming {
   [[nodiscard]] double total() const { return compute + recompute + stall_out + stall_in; }
 };
 
+/// A storage of the model state that is offloaded while it is not used (JointStep).
+struct ModelStateLeave {
+  std::uint64_t storage = 0;  // as in StepCurve::ModelStateUses
+  std::size_t after = 0;      // so many uses in the step; zero: after the last one
+  std::size_t fetch = 0;      // the event at whose beginning its fetch starts
+
+  bool operator==(const ModelStateLeave&) const = default;
+};
+
 /// The action for each candidate of a step. All vectors are indexed by candidate.
 struct BudgetPlan {
   std::vector<Action> actions{};
@@ -33,6 +42,7 @@ struct BudgetPlan {
   Bytes peak{};                          // peak bytes of the step
   // peak bytes with everything offloaded or recomputed that can be
   Bytes least{};
+  std::vector<ModelStateLeave> model_state{};  // what leaves of the model state beside it
   StepTiming timing{};  // predicted; zero if the profile has no times
 
   [[nodiscard]] std::uint64_t bytes(const StepProfile& profile, Action action) const;

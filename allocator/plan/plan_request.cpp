@@ -57,7 +57,7 @@ void PlanRequest::run() {
   const Bytes spare = terms.foreseen.spare(terms.budget, sizes.size());
   if (within >= least && within <= least + spare) within = least;
   const bool limits_time = terms.slowdown > 0 && profile->timed();
-  const bool shares = !terms.model_state.zero() && profile->timed();
+  const bool shares = !terms.model_state.bytes.zero() && profile->timed();
   if (limits_time) {
     plan = plan_within(*profile, terms.slowdown, within);
   } else if (shares) {
@@ -67,10 +67,10 @@ void PlanRequest::run() {
   }
   if (before && !limits_time && profile->timed() && before->peak <= within) {
     before->budget = shares ? std::clamp(before->budget, before->peak, within) : plan.budget;
-    before->timing = simulate(*profile, *before, shares ? before->budget : within);
+    before->timing = simulate_beside(
+        *profile, *before, shares ? before->budget : within, terms.model_state);
     const auto seconds = [&](const BudgetPlan& of) {
-      return of.timing.total() +
-             seconds_of_model_state(*profile, of.peak, within, terms.model_state);
+      return seconds_beside(*profile, of, within, terms.model_state);
     };
     if (seconds(*before) <= seconds(plan) * (1 + kWorthwhile)) plan = *std::move(before);
   }

@@ -5,6 +5,7 @@
 #include "allocator/plan/budget_plan.h"
 #include "allocator/plan/recorded_step.h"
 #include "allocator/plan/reserved_margin.h"
+#include "allocator/plan/shared_room.h"
 #include "allocator/plan/step_times.h"
 
 #include <cstddef>
@@ -21,7 +22,7 @@ struct PlanTerms {
   double slowdown = 0;  // as in Budget
   PredictedReserved foreseen{};
   bool free_at_once = false;  // as in StepProfile
-  Bytes model_state{};        // as for plan_beside(); zero: the step need not share its budget
+  ModelStateTerms model_state{};
 };
 
 /// A snapshot from which a plan is made without the lock of its shape.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -55,7 +56,8 @@ class Planner {
         tried_room_(nothing_decided_),
         least_(least_of(profile, nothing_decided_)),
         cost_(copy_costs(profile)),
-        uses_(nothing_decided_.first_use(), profile.events()) {
+        uses_(nothing_decided_.first_use(), profile.events()),
+        end_of_saving_(profile.end_of_saving()) {
     const std::vector<std::size_t> offloaded_instead = evict_for();
     // Candidates that the least peak has room for are kept whatever the budget, if that has room
     // for operands. The order of the remaining ones thus does not depend on the budget.
@@ -110,13 +112,19 @@ class Planner {
     for (const std::size_t candidate : recomputed_)
       if (is_expensive(profile_, candidate)) expensive.push_back(candidate);
     std::sort(expensive.begin(), expensive.end());
-    double left = profile_.seconds_of_saving();
-    for (const std::size_t candidate : offloaded_)
-      left -= profile_.out_seconds(candidate);
+    const double saving = profile_.seconds_of_saving();
+    double left_out = saving;
+    double left_in = seconds_after_saving(saving);
+    for (const std::size_t candidate : offloaded_) {
+      left_out -= profile_.out_seconds(candidate);
+      left_in -= seconds_in_after(candidate);
+    }
     std::size_t fit = 0;
     for (; fit < expensive.size(); ++fit) {
-      left -= profile_.out_seconds(expensive[fit]);
-      if (left < 0) break;
+      left_out -= profile_.out_seconds(expensive[fit]);
+      left_in -= seconds_in_after(expensive[fit]) +
+                 profile_.candidates[expensive[fit]].recompute.value_or(0);
+      if (left_out < 0 || left_in < 0) break;
     }
     expensive.resize(fit);
     fit_in(expensive);
@@ -128,6 +136,22 @@ class Planner {
     order_offloaded();
     tried_.clear();
     return true;
+  }
+
+  /// Seconds of compute after the copies out, with everything recomputed that can be.
+  [[nodiscard]] double seconds_after_saving(double saving) const {
+    double seconds = std::accumulate(profile_.seconds.begin(), profile_.seconds.end(), -saving);
+    for (const std::size_t candidate : recomputed_)
+      seconds += profile_.candidates[candidate].recompute.value_or(0);
+    return seconds;
+  }
+
+  /// Seconds of the candidate's copies in after the last copy out has become possible.
+  [[nodiscard]] double seconds_in_after(std::size_t candidate) const {
+    double seconds = 0;
+    for (const Window& window : profile_.candidates[candidate].windows)
+      if (window.in > 0 && window.to > end_of_saving_) seconds += profile_.link.in_seconds(window.in);
+    return seconds;
   }
 
   void order_offloaded() {
@@ -256,6 +280,7 @@ class Planner {
   std::vector<std::size_t> offloaded_;
   std::vector<std::size_t> recomputed_;  // the most expensive first
   const Uses uses_;
+  const std::size_t end_of_saving_;  // event
   std::map<std::size_t, BudgetPlan> tried_;
 };
 

@@ -16,6 +16,13 @@ RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages
     edges.push_back(operand.from);
     edges.push_back(operand.to);
   }
+  model_state_uses = curve.model_state_uses;
+  for (StepCurve::ModelStateUses& uses : model_state_uses) {
+    for (std::size_t* const event : {&uses.first, &uses.last, &uses.from, &uses.to}) {
+      *event = std::min(*event, curve.allocated.size());
+      edges.push_back(*event);
+    }
+  }
   std::sort(edges.begin(), edges.end());
   edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
   const auto index_of = [&](std::size_t event) {
@@ -41,6 +48,9 @@ RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages
   std::stable_sort(absences.begin(), absences.end(), [](const Absence& left, const Absence& right) {
     return left.storage < right.storage;
   });
+  for (StepCurve::ModelStateUses& uses : model_state_uses)
+    for (std::size_t* const event : {&uses.first, &uses.last, &uses.from, &uses.to})
+      *event = index_of(*event);
   operands_only = operands_only_of(curve);
   besides = curve.besides;
   besides.resize(count);

@@ -51,8 +51,9 @@ void Shape::begin(Bytes allocated, const PlanTerms& terms) {
 }
 
 bool Shape::Planned::suits(const PlanTerms& terms) const {
-  const Bytes most = std::max(model_state, terms.model_state);
-  const Bytes least = std::min(model_state, terms.model_state);
+  const Bytes most = std::max(model_state.bytes, terms.model_state.bytes);
+  const Bytes least = std::min(model_state.bytes, terms.model_state.bytes);
+  if (model_state.streams != terms.model_state.streams) return false;
   return most - least <= Bytes{terms.budget.count() / kAlike};
 }
 
@@ -89,7 +90,8 @@ void Shape::adopt(PlanRequest&& done) {
   profile_ = std::move(done.profile);
   const BudgetPlan* const last = last_plan();
   const bool same =
-      last != nullptr && last->actions == done.plan.actions && last->fetch == done.plan.fetch;
+      last != nullptr && last->actions == done.plan.actions && last->fetch == done.plan.fetch &&
+      last->model_state == done.plan.model_state;
   if (!same) {
     seconds_.clear();
     ++plans_;
@@ -100,7 +102,7 @@ void Shape::adopt(PlanRequest&& done) {
     rejected_ = {version_, done.allocated};
     return;
   }
-  const bool shares = !done.terms.model_state.zero() && done.plan.budget < done.allowed;
+  const bool shares = !done.terms.model_state.bytes.zero() && done.plan.budget < done.allowed;
   const Bytes wanted = done.plan.budget + (shares ? done.margin : Bytes{});
   const Bytes budget =
       done.terms.slowdown > 0 || shares ? std::min(wanted, done.allowed) : done.allowed;

@@ -85,6 +85,11 @@ class Shape {
   /// Bytes of the budget that plan() leaves to model state. Requires: there is one.
   [[nodiscard]] Bytes beside() const { return planned_->beside; }
 
+  /// What leaves of the model state by plan(). Requires: there is one.
+  [[nodiscard]] const std::vector<ModelStateLeave>& model_state() const {
+    return planned_->plan.model_state;
+  }
+
   /// Predicted reserved bytes of a step that follows the latest plan; zero before the first.
   [[nodiscard]] Bytes predicted_reserved() const { return predicted_reserved_; }
 
@@ -137,7 +142,7 @@ class Shape {
     Bytes begin;        // allocated bytes that it was made for
     Bytes budget;       // of the profile, including the reserved margin
     Bytes beside;       // beyond that: left to model state
-    Bytes model_state;  // of the terms
+    ModelStateTerms model_state;
 
     /// Whether the terms' model state is about as large as when it was made.
     [[nodiscard]] bool suits(const PlanTerms& terms) const;

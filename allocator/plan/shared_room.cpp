@@ -2,7 +2,9 @@
 #include "allocator/plan/shared_room.h"
 
 #include "allocator/plan/golden_section.h"
+#include "allocator/plan/joint_step.h"
 #include "allocator/plan/planner.h"
+#include "allocator/plan/simulator.h"
 
 #include <algorithm>
 #include <array>
@@ -19,6 +21,11 @@ constexpr std::size_t kRooms = 13;
 /// Steps of the search, which tries a room or two in each.
 constexpr int kSteps = 4;
 
+/// Whether the step is planned together with its model state.
+bool is_joint(const StepProfile& profile, const ModelStateTerms& model_state) {
+  return model_state.streams && !profile.memory.model_state_uses.empty();
+}
+
 }  // namespace
 
 double seconds_of_model_state(const StepProfile& profile,
@@ -31,7 +38,12 @@ double seconds_of_model_state(const StepProfile& profile,
   return moves / profile.link.out + moves / profile.link.in;
 }
 
-BudgetPlan plan_beside(const StepProfile& profile, Bytes within, Bytes model_state, Bytes least) {
+namespace {
+
+BudgetPlan with_best_room(const StepProfile& profile,
+                          Bytes within,
+                          Bytes model_state,
+                          Bytes least) {
   const Bytes first = std::max(least, saturating_sub(within, model_state));
   const Bytes stays{model_state.count() / kStays};
   const Bytes range = saturating_sub(saturating_sub(within, stays), first);
@@ -54,6 +66,41 @@ BudgetPlan plan_beside(const StepProfile& profile, Bytes within, Bytes model_sta
   const bool costs = found->timing.total() > found->timing.compute;
   if (costs && !range.zero()) golden_section(kRooms - 1, kSteps, seconds);
   return *std::move(found);
+}
+
+}  // namespace
+
+BudgetPlan plan_beside(const StepProfile& profile,
+                       Bytes within,
+                       const ModelStateTerms& model_state,
+                       Bytes least) {
+  if (!is_joint(profile, model_state))
+    return with_best_room(profile, within, model_state.bytes, least);
+  const JointStep joint(profile);
+  const Bytes others = saturating_sub(model_state.bytes, joint.model_state());
+  return joint.split(
+      with_best_room(joint.profile(), within, others, least_peak(joint.profile())));
+}
+
+StepTiming simulate_beside(const StepProfile& profile,
+                           const BudgetPlan& plan,
+                           Bytes budget,
+                           const ModelStateTerms& model_state) {
+  if (!is_joint(profile, model_state)) return simulate(profile, plan, budget);
+  const JointStep joint(profile);
+  return simulate(joint.profile(), joint.join(plan), budget + joint.model_state());
+}
+
+double seconds_beside(const StepProfile& profile,
+                      const BudgetPlan& plan,
+                      Bytes within,
+                      const ModelStateTerms& model_state) {
+  const double seconds = plan.timing.total();
+  if (!is_joint(profile, model_state))
+    return seconds + seconds_of_model_state(profile, plan.peak, within, model_state.bytes);
+  const JointStep joint(profile);
+  const Bytes others = saturating_sub(model_state.bytes, joint.model_state());
+  return seconds + seconds_of_model_state(joint.profile(), joint.join(plan).peak, within, others);
 }
 
 }  // namespace spillway

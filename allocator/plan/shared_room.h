@@ -6,6 +6,12 @@
 
 namespace spillway {
 
+/// The model state beside a step. Zero bytes: the step need not share its budget.
+struct ModelStateTerms {
+  Bytes bytes{};
+  bool streams = false;  // it has no room at once, and is fetched again for each of its uses
+};
+
 /// Seconds of the copies of model state that has no room beside a plan: of `model_state` bytes,
 /// what exceeds `within` with the plan's peak leaves during the step and returns. Zero without link
 /// rates.
@@ -18,9 +24,28 @@ double seconds_of_model_state(const StepProfile& profile,
 /// needs the room, and returns: the plan for which the step and these copies take the least time
 /// together. The more room a step has, the less a further byte saves it, while each byte of model
 /// state costs the same. So the sum has one minimum, which is searched for.
-/// `model_state`: bytes that would be on the device at the step's peak if the step needed no room.
+/// `model_state.bytes`: those that would be on the device at the step's peak if the step needed no room.
 /// A part of it stays in any case, so that its copies have time. `least`: of the profile.
+/// Where model state streams, the step is planned together with that which it uses, so that its
+/// timing has the waits for both.
 /// Requires: profile.timed().
-BudgetPlan plan_beside(const StepProfile& profile, Bytes within, Bytes model_state, Bytes least);
+BudgetPlan plan_beside(const StepProfile& profile,
+                       Bytes within,
+                       const ModelStateTerms& model_state,
+                       Bytes least);
+
+/// Predicts the timing of a result of plan_beside() for another budget. With these terms it must
+/// stream as it did then.
+StepTiming simulate_beside(const StepProfile& profile,
+                           const BudgetPlan& plan,
+                           Bytes budget,
+                           const ModelStateTerms& model_state);
+
+/// Seconds of the step and of the copies of model state, as plan_beside() compares them. Requires:
+/// likewise.
+double seconds_beside(const StepProfile& profile,
+                      const BudgetPlan& plan,
+                      Bytes within,
+                      const ModelStateTerms& model_state);
 
 }  // namespace spillway

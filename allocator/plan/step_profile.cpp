@@ -36,13 +36,17 @@ double StepProfile::out_seconds(std::size_t candidate, std::size_t until) const 
   return sum;
 }
 
-double StepProfile::seconds_of_saving() const {
+std::size_t StepProfile::end_of_saving() const {
   std::size_t end = 0;
   for (const Candidate& candidate : candidates) {
     for (const Window& window : candidate.windows)
       if (window.out > 0) end = std::max(end, window.ready + 1);
   }
-  end = std::min(end, seconds.size());
+  return std::min(end, events());
+}
+
+double StepProfile::seconds_of_saving() const {
+  const std::size_t end = std::min(end_of_saving(), seconds.size());
   return std::accumulate(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(end), 0.0);
 }
 

@@ -73,8 +73,11 @@ struct StepProfile {
   [[nodiscard]] double out_seconds(
       std::size_t candidate, std::size_t until = std::numeric_limits<std::size_t>::max()) const;
 
-  /// Compute seconds up to the end of the last event in which a copy out becomes possible: the
-  /// forward pass, in a step of one. Copies out that take no longer do not delay compute after it.
+  /// The event after the last one in which a copy out becomes possible: the end of the forward
+  /// pass, in a step of one.
+  [[nodiscard]] std::size_t end_of_saving() const;
+
+  /// Compute seconds until then. Copies out that take no longer do not delay compute after it.
   [[nodiscard]] double seconds_of_saving() const;
 
   RecordedStep memory;  // without absences, which are windows here

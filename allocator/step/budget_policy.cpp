@@ -59,7 +59,7 @@ std::uint64_t BudgetPolicy::mismatches() const {
 void BudgetPolicy::foresee(OnDevice& on) {
   Heap& heap = on.device->heap();
   if (heap.placement().peak_reserved_following_plan()) on.chooser.set_free_at_once();
-  on.chooser.set_model_state(on.device->model_state().need());
+  on.chooser.set_model_state(on.device->model_state().terms());
   on.device->model_state().set_share(std::nullopt);
   const auto stranded = heap.placement().stranded_at_target();
   const Bytes allocated = on.device->curve().allocated_at_begin();
@@ -88,7 +88,10 @@ PolicyDecision BudgetPolicy::on_saved(const OfferedStorage& storage, TagStepStat
   const Action action = chooser.choose(
       storage.size, storage.device.curve().allocated_at_begin(), storage.recomputable);
   if (const auto beside = chooser.beside())
-    storage.device.model_state().set_share(*beside, *beside >= chooser.model_state());
+    storage.device.model_state().set_share(*beside, *beside >= chooser.model_state().bytes);
+  if (!storage.device.model_state().plan_known())
+    if (const auto* const leaves = chooser.model_state_leaves())
+      storage.device.model_state().set_plan(*leaves);
   decision.action.offload = action == Action::kOffload;
   decision.action.recompute = action == Action::kRecompute;
   // It is offloaded after all if the budget turns out to have no room for it.

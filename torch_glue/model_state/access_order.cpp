@@ -13,7 +13,6 @@ constexpr std::size_t kMostSkipped = 64;
 }  // namespace
 
 void AccessOrder::use(Id id) {
-  if (!running_.empty() && running_.back() == id) return;
   // A program that only evaluates ends no step.
   if (running_.size() < kMostUses) running_.push_back(id);
   follow(id);

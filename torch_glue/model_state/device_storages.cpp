@@ -45,8 +45,10 @@ std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& stora
       ahead_.resize(slot + 1);
       is_early_.resize(slot + 1);
       is_gradient_.resize(slot + 1);
+      uses_.resize(slot + 1);
     }
     storages_[slot] = made.get();
+    uses_[slot] = 0;
     is_gradient_[slot] = of == ModelClass::kGradient;
     if (is_gradient_[slot]) gradients_ += made->size();
     if (of == ModelClass::kGradient && !std::exchange(trains_, true)) {
@@ -72,16 +74,49 @@ void DeviceStorages::forget(const ManagedStorage& ended) {
 
 void DeviceStorages::used(const ManagedStorage& storage, bool writes) {
   const std::optional<Bytes> besides = besides_model();
-  const bool passes = besides && in_pass();
+  const bool passes = in_pass();
   const Bytes most = besides ? device_.curve().take_recent_peak() : Bytes();
   const Bytes queued = device_.copies().queued_in();
   const LightLock lock(mutex_);
   set_ahead(storage, false);
   queue_.use(storage.slot(), writes);
   if (besides) need_.note(queue_.order().running(), *besides + gradients_, most + gradients_);
-  backlog_.use(queued, passes);
+  backlog_.use(queued, besides && passes);
+  if (passes && storage.model_class() == ModelClass::kParameter) use_in_pass(storage);
   const bool loaded = !trains_ && storage.model_class() != ModelClass::kCast;
   if (storage.changed() && (loaded || queue_.is_leaving(storage.slot()))) add_early(storage.slot());
+}
+
+void DeviceStorages::use_in_pass(const ManagedStorage& storage) {
+  device_.curve().model_state_used(storage.id(), storage.size());
+  const bool leaves = device_.model_state().leaves_after(storage.id(), ++uses_[storage.slot()]);
+  used_now_.push_back({storage.slot(), storage.id(), leaves});
+}
+
+void DeviceStorages::begin_operator() {
+  std::vector<std::shared_ptr<ManagedStorage>> leaving;
+  {
+    const LightLock lock(mutex_);
+    for (const Use& use : std::exchange(used_, {})) {
+      device_.curve().model_state_idle(use.id);
+      ManagedStorage* const storage = storages_[use.slot];
+      if (use.leaves && storage != nullptr && !storage->pinned())
+        leaving.push_back(storage->shared_from_this());
+    }
+    std::swap(used_, used_now_);
+  }
+  for (const auto& storage : leaving) {
+    const Bytes size = storage->offload();
+    const LightLock lock(mutex_);
+    if (!size.zero() && exists(*storage)) left(*storage, size);
+  }
+}
+
+void DeviceStorages::left(const ManagedStorage& storage, Bytes size) {
+  set_ahead(storage, false);
+  cursor_ = std::min(cursor_, queue_.next_use(storage.slot()));
+  queue_.leave(storage.slot());
+  left_ += size;
 }
 
 void DeviceStorages::end_step() {
@@ -112,17 +147,20 @@ DeviceStorages::Sizes DeviceStorages::sizes() const {
   return sizes;
 }
 
-Bytes DeviceStorages::need() {
+ModelStateTerms DeviceStorages::need() {
   const LightLock lock(mutex_);
   ++passes_;
+  std::fill(uses_.begin(), uses_.end(), 0);
+  used_.clear();
+  used_now_.clear();
   backlog_.begin_pass(device_.budget().pace().bytes_in());
   const Sizes now = sizes();
   const Bytes budget = device_.budget().of_job();
   const Bytes all = std::max(now.besides, besides_states_) + now.states;
   if (budget.zero() || all + share_of(budget, kSpare) <= budget) return {};
-  if (last_passes_ > 1) return now.besides;
+  if (last_passes_ > 1) return {now.besides, streams()};
   const Bytes later = std::max(now.besides, besides_states_) + slice_bytes(budget);
-  return now.besides + std::min(now.states, saturating_sub(budget, later));
+  return {now.besides + std::min(now.states, saturating_sub(budget, later)), streams()};
 }
 
 void DeviceStorages::collect(std::vector<std::shared_ptr<ManagedStorage>>& all) {
@@ -191,10 +229,7 @@ Bytes DeviceStorages::offload(Bytes wanted, std::uint64_t after, BlockUse use) {
     const LightLock lock(mutex_);
     if (!exists(*storage)) continue;
     if (after == 0 && ahead_[storage->slot()]) hold_back(queue_.next_use(storage->slot()));
-    set_ahead(*storage, false);
-    cursor_ = std::min(cursor_, queue_.next_use(storage->slot()));
-    queue_.leave(storage->slot());
-    left_ += size;
+    left(*storage, size);
   }
   put_back(stay);
   return freed;

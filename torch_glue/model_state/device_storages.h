@@ -32,7 +32,7 @@ class DeviceStorages {
   /// what exists now, without the optimizer's states. In a step of one forward pass also the states
   /// for which there is room when all gradients and a slice's temporaries exist: what leaves of
   /// these has to return before the optimizer steps.
-  Bytes need();
+  ModelStateTerms need();
 
   /// DeviceRuntime::Reclaimer, for this device.
   Bytes reclaim(Bytes wanted, BlockUse use);
@@ -42,6 +42,10 @@ class DeviceStorages {
   /// step.
   /// Stream: `consumer`'s later work may use them; no wait.
   void prefetch(c10::cuda::CUDAStream consumer);
+
+  /// An operator begins, whose storages have been used(). What leaves by the plan of the running
+  /// step after an earlier operator leaves now. Stream: no wait.
+  void begin_operator();
 
   /// Begins to copy to the host what is then going to leave without a copy: what the last step
   /// wrote at the same place and offloaded before its next write; and while a model is loaded for
@@ -88,6 +92,11 @@ class DeviceStorages {
     const Bytes budget = device_.budget().of_job();
     return !budget.zero() && besides_states_ >= budget;
   }
+
+  /// A parameter is used in a pass.
+  void use_in_pass(const ManagedStorage& storage) SPILLWAY_REQUIRES(mutex_);
+  /// The storage has left the device.
+  void left(const ManagedStorage& storage, Bytes size) SPILLWAY_REQUIRES(mutex_);
 
   /// Whether a forward or backward pass runs, as far as is known.
   [[nodiscard]] bool in_pass() const;
@@ -138,6 +147,17 @@ class DeviceStorages {
   // While fewer uses than held_until_ have passed, what is used from held_from_ on is not fetched.
   std::uint64_t held_from_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::uint64_t held_until_ SPILLWAY_GUARDED_BY(mutex_) = 0;
+
+  /// A use of a parameter in the running pass.
+  struct Use {
+    OffloadQueue::Slot slot;
+    AccessOrder::Id id;
+    bool leaves;  // after it
+  };
+
+  std::vector<std::size_t> uses_ SPILLWAY_GUARDED_BY(mutex_);  // by slot, in the running pass
+  std::vector<Use> used_ SPILLWAY_GUARDED_BY(mutex_);          // by the last operator
+  std::vector<Use> used_now_ SPILLWAY_GUARDED_BY(mutex_);      // by the one that begins
 
   bool trains_ SPILLWAY_GUARDED_BY(mutex_) = false;   // there has been a gradient
   bool pressed_ SPILLWAY_GUARDED_BY(mutex_) = false;  // the budget had no room

@@ -141,6 +141,7 @@ void ManagedStorages::used(const ManagedStorage& storage, bool writes) {
 void ManagedStorages::copy_ahead(DeviceRuntime& device, c10::cuda::CUDAStream consumer) {
   DeviceStorages& storages = *of(device.device().id);
   if (keeps_all()) return;
+  storages.begin_operator();
   storages.copy_early();
   storages.prefetch(consumer);
 }
@@ -169,9 +170,9 @@ Bytes ManagedStorages::reclaim(DeviceRuntime& device, Bytes wanted, BlockUse use
   return known == nullptr ? Bytes{} : known->reclaim(wanted, use);
 }
 
-Bytes ManagedStorages::need(DeviceRuntime& device) {
+ModelStateTerms ManagedStorages::need(DeviceRuntime& device) {
   DeviceStorages* const known = instance().of(device.device().id);
-  return known == nullptr ? Bytes{} : known->need();
+  return known == nullptr ? ModelStateTerms{} : known->need();
 }
 
 Bytes ManagedStorages::offload_all() {

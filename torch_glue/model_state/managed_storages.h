@@ -140,7 +140,7 @@ class ManagedStorages {
   ManagedStorages() = default;
 
   /// DeviceRuntime::ModelStateNeed.
-  static Bytes need(DeviceRuntime& device);
+  static ModelStateTerms need(DeviceRuntime& device);
   std::vector<std::shared_ptr<ManagedStorage>> all();
   Unmanaged manage_storage(const at::Tensor& tensor,
                            ModelClass of,
