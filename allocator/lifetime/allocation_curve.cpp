@@ -110,7 +110,7 @@ void AllocationCurve::take_uses(StepCurve& curve) {
             });
 }
 
-void AllocationCurve::model_state_used(std::uint64_t storage, Bytes bytes) {
+void AllocationCurve::model_state_used(std::uint64_t storage, Bytes bytes, bool written) {
   const Lock lock(mutex_);
   if (!on() || optimizer_begin_) return;
   const std::size_t now = curve_.allocated.size();
@@ -124,6 +124,7 @@ void AllocationCurve::model_state_used(std::uint64_t storage, Bytes bytes) {
     uses.before = used.count;
   }
   ++used.count;
+  uses.written = written;
 }
 
 void AllocationCurve::model_state_idle(std::uint64_t storage) {

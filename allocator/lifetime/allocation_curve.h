@@ -52,6 +52,7 @@ struct StepCurve {
     std::size_t from = 0;
     std::size_t to = 0;
     std::size_t before = 0;  // number of the uses before `from`
+    bool written = false;    // by the uses
   };
 
   std::vector<std::uint64_t> allocated;  // bytes at each event, besides model state
@@ -117,7 +118,7 @@ class AllocationCurve {
   void model_state_died(std::uint64_t address);
   /// A storage of the model state, of that many bytes, is used from now on until it is idle.
   /// `storage` identifies it in every step. Both are ignored while off and in the optimizer phase.
-  void model_state_used(std::uint64_t storage, Bytes bytes);
+  void model_state_used(std::uint64_t storage, Bytes bytes, bool written);
   void model_state_idle(std::uint64_t storage);
   /// Sets the allocated bytes, for allocators that report sizes of blocks only afterwards.
   void settle(Bytes allocated);

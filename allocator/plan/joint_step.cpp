@@ -13,11 +13,12 @@ JointStep::JointStep(const StepProfile& step) : step_(step), profile_(step) {
     model_state_ += Bytes{bytes};
     for (std::uint64_t& peak : profile_.memory.peaks)
       peak += bytes;
+    const std::uint64_t out = uses.written ? bytes : 0;
     if (uses.from < uses.to)
-      add(uses, uses.before, {{uses.from, uses.to, bytes, uses.from, /*out=*/0, /*in=*/bytes}});
+      add(uses, uses.before, {{uses.from, uses.to, bytes, uses.from, out, /*in=*/bytes}});
     if (uses.first == 0) continue;
     std::vector<Window> windows{{0, uses.first, bytes, 0, /*out=*/0, /*in=*/bytes}};
-    if (uses.last < end) windows.push_back({uses.last, end, bytes, uses.last, 0, 0});
+    if (uses.last < end) windows.push_back({uses.last, end, bytes, uses.last, out, /*in=*/0});
     add(uses, 0, std::move(windows));
   }
   profile_.memory.model_state_uses.clear();

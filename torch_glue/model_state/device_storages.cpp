@@ -46,6 +46,7 @@ std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& stora
       is_early_.resize(slot + 1);
       is_gradient_.resize(slot + 1);
       uses_.resize(slot + 1);
+      last_uses_.resize(slot + 1);
     }
     storages_[slot] = made.get();
     uses_[slot] = 0;
@@ -82,14 +83,16 @@ void DeviceStorages::used(const ManagedStorage& storage, bool writes) {
   queue_.use(storage.slot(), writes);
   if (besides) need_.note(queue_.order().running(), *besides + gradients_, most + gradients_);
   backlog_.use(queued, besides && passes);
-  if (passes && storage.model_class() == ModelClass::kParameter) use_in_pass(storage);
+  const ModelClass of = storage.model_class();
+  if (passes && (of == ModelClass::kParameter || of == ModelClass::kGradient)) use_in_pass(storage, of == ModelClass::kGradient);
   const bool loaded = !trains_ && storage.model_class() != ModelClass::kCast;
   if (storage.changed() && (loaded || queue_.is_leaving(storage.slot()))) add_early(storage.slot());
 }
 
-void DeviceStorages::use_in_pass(const ManagedStorage& storage) {
-  device_.curve().model_state_used(storage.id(), storage.size());
-  const bool leaves = device_.model_state().leaves_after(storage.id(), ++uses_[storage.slot()]);
+void DeviceStorages::use_in_pass(const ManagedStorage& storage, bool written) {
+  device_.curve().model_state_used(storage.id(), storage.size(), written);
+  const std::size_t uses = ++uses_[storage.slot()];
+  const bool leaves = device_.model_state().leaves_after(storage.id(), uses) || (uses == last_uses_[storage.slot()] && device_.model_state().leaves_after(storage.id(), 0));
   used_now_.push_back({storage.slot(), storage.id(), leaves});
 }
 
@@ -150,6 +153,7 @@ DeviceStorages::Sizes DeviceStorages::sizes() const {
 ModelStateTerms DeviceStorages::need() {
   const LightLock lock(mutex_);
   ++passes_;
+  last_uses_ = uses_;
   std::fill(uses_.begin(), uses_.end(), 0);
   used_.clear();
   used_now_.clear();

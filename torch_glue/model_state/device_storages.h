@@ -94,7 +94,7 @@ class DeviceStorages {
   }
 
   /// A parameter is used in a pass.
-  void use_in_pass(const ManagedStorage& storage) SPILLWAY_REQUIRES(mutex_);
+  void use_in_pass(const ManagedStorage& storage, bool written) SPILLWAY_REQUIRES(mutex_);
   /// The storage has left the device.
   void left(const ManagedStorage& storage, Bytes size) SPILLWAY_REQUIRES(mutex_);
 
@@ -156,6 +156,7 @@ class DeviceStorages {
   };
 
   std::vector<std::size_t> uses_ SPILLWAY_GUARDED_BY(mutex_);  // by slot, in the running pass
+  std::vector<std::size_t> last_uses_ SPILLWAY_GUARDED_BY(mutex_);
   std::vector<Use> used_ SPILLWAY_GUARDED_BY(mutex_);          // by the last operator
   std::vector<Use> used_now_ SPILLWAY_GUARDED_BY(mutex_);      // by the one that begins
 
