@@ -67,7 +67,7 @@ struct StepCurve {
   /// By storage, as far as any was recomputed: peak bytes during its recomputation in addition to
   /// its result.
   std::vector<std::uint64_t> besides;
-  std::vector<Saved> saved;  // in order
+  std::vector<Saved> saved;                      // in order
   std::vector<ModelStateUses> model_state_uses;  // by `first`
 
   /// The most bytes, with model state.
@@ -117,7 +117,8 @@ class AllocationCurve {
   /// A block of model state is freed. Call it before set_model_state().
   void model_state_died(std::uint64_t address);
   /// A storage of the model state, of that many bytes, is used from now on until it is idle.
-  /// `storage` identifies it in every step. Both are ignored while off and in the optimizer phase.
+  /// `storage` identifies it in every step. `written`: the uses change it. Both are ignored while
+  /// off and in the optimizer phase.
   void model_state_used(std::uint64_t storage, Bytes bytes, bool written);
   void model_state_idle(std::uint64_t storage);
   /// Sets the allocated bytes, for allocators that report sizes of blocks only afterwards.

@@ -43,7 +43,7 @@ struct BudgetPlan {
   // peak bytes with everything offloaded or recomputed that can be
   Bytes least{};
   std::vector<ModelStateLeave> model_state{};  // what leaves of the model state beside it
-  StepTiming timing{};  // predicted; zero if the profile has no times
+  StepTiming timing{};                         // predicted; zero if the profile has no times
 
   [[nodiscard]] std::uint64_t bytes(const StepProfile& profile, Action action) const;
 };

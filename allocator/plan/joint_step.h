@@ -7,14 +7,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <vector>
-#include <vector>
 
 namespace spillway {
 
 /// A step and the model state that streams beside it, as one step to plan. A storage of the model
 /// state is idle between two uses of the step, and from the last use of a step to the first one of
-/// the next step. Each such time is a candidate after those of the step. It is copied in only: the
-/// copy on the host is current.
+/// the next step. Each such time is a candidate after those of the step. It is copied out only if
+/// its uses change it.
 class JointStep {
  public:
   explicit JointStep(const StepProfile& step);
@@ -30,7 +29,7 @@ class JointStep {
   [[nodiscard]] BudgetPlan join(BudgetPlan plan) const;
 
  private:
-  /// A time without a use: as in ModelStateLeave.
+  /// When a storage is idle: as in ModelStateLeave.
   struct Idle {
     std::uint64_t storage;
     std::size_t after;

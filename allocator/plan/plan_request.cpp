@@ -67,8 +67,8 @@ void PlanRequest::run() {
   }
   if (before && !limits_time && profile->timed() && before->peak <= within) {
     before->budget = shares ? std::clamp(before->budget, before->peak, within) : plan.budget;
-    before->timing = simulate_beside(
-        *profile, *before, shares ? before->budget : within, terms.model_state);
+    before->timing =
+        simulate_beside(*profile, *before, shares ? before->budget : within, terms.model_state);
     const auto seconds = [&](const BudgetPlan& of) {
       return seconds_beside(*profile, of, within, terms.model_state);
     };

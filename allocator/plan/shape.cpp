@@ -89,9 +89,8 @@ void Shape::adopt(PlanRequest&& done) {
   if (done.version != version_) return;
   profile_ = std::move(done.profile);
   const BudgetPlan* const last = last_plan();
-  const bool same =
-      last != nullptr && last->actions == done.plan.actions && last->fetch == done.plan.fetch &&
-      last->model_state == done.plan.model_state;
+  const bool same = last != nullptr && last->actions == done.plan.actions &&
+                    last->fetch == done.plan.fetch && last->model_state == done.plan.model_state;
   if (!same) {
     seconds_.clear();
     ++plans_;

@@ -139,9 +139,9 @@ class Shape {
   struct Planned {
     BudgetPlan plan;
     std::vector<std::vector<std::size_t>> due;
-    Bytes begin;        // allocated bytes that it was made for
-    Bytes budget;       // of the profile, including the reserved margin
-    Bytes beside;       // beyond that: left to model state
+    Bytes begin;   // allocated bytes that it was made for
+    Bytes budget;  // of the profile, including the reserved margin
+    Bytes beside;  // beyond that: left to model state
     ModelStateTerms model_state;
 
     /// Whether the terms' model state is about as large as when it was made.

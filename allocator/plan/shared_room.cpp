@@ -78,8 +78,7 @@ BudgetPlan plan_beside(const StepProfile& profile,
     return with_best_room(profile, within, model_state.bytes, least);
   const JointStep joint(profile);
   const Bytes others = saturating_sub(model_state.bytes, joint.model_state());
-  return joint.split(
-      with_best_room(joint.profile(), within, others, least_peak(joint.profile())));
+  return joint.split(with_best_room(joint.profile(), within, others, least_peak(joint.profile())));
 }
 
 StepTiming simulate_beside(const StepProfile& profile,

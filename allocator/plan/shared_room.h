@@ -24,8 +24,8 @@ double seconds_of_model_state(const StepProfile& profile,
 /// needs the room, and returns: the plan for which the step and these copies take the least time
 /// together. The more room a step has, the less a further byte saves it, while each byte of model
 /// state costs the same. So the sum has one minimum, which is searched for.
-/// `model_state.bytes`: those that would be on the device at the step's peak if the step needed no room.
-/// A part of it stays in any case, so that its copies have time. `least`: of the profile.
+/// `model_state.bytes`: those that would be on the device at the step's peak if the step needed no
+/// room. A part of it stays in any case, so that its copies have time. `least`: of the profile.
 /// Where model state streams, the step is planned together with that which it uses, so that its
 /// timing has the waits for both.
 /// Requires: profile.timed().

@@ -46,10 +46,9 @@ std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& stora
       is_early_.resize(slot + 1);
       is_gradient_.resize(slot + 1);
       uses_.resize(slot + 1);
-      last_uses_.resize(slot + 1);
     }
     storages_[slot] = made.get();
-    uses_[slot] = 0;
+    uses_[slot] = {};
     is_gradient_[slot] = of == ModelClass::kGradient;
     if (is_gradient_[slot]) gradients_ += made->size();
     if (of == ModelClass::kGradient && !std::exchange(trains_, true)) {
@@ -83,16 +82,21 @@ void DeviceStorages::used(const ManagedStorage& storage, bool writes) {
   queue_.use(storage.slot(), writes);
   if (besides) need_.note(queue_.order().running(), *besides + gradients_, most + gradients_);
   backlog_.use(queued, besides && passes);
-  const ModelClass of = storage.model_class();
-  if (passes && (of == ModelClass::kParameter || of == ModelClass::kGradient)) use_in_pass(storage, of == ModelClass::kGradient);
+  if (passes) use_in_pass(storage);
   const bool loaded = !trains_ && storage.model_class() != ModelClass::kCast;
   if (storage.changed() && (loaded || queue_.is_leaving(storage.slot()))) add_early(storage.slot());
 }
 
-void DeviceStorages::use_in_pass(const ManagedStorage& storage, bool written) {
-  device_.curve().model_state_used(storage.id(), storage.size(), written);
-  const std::size_t uses = ++uses_[storage.slot()];
-  const bool leaves = device_.model_state().leaves_after(storage.id(), uses) || (uses == last_uses_[storage.slot()] && device_.model_state().leaves_after(storage.id(), 0));
+void DeviceStorages::use_in_pass(const ManagedStorage& storage) {
+  const ModelClass of = storage.model_class();
+  if (of != ModelClass::kParameter && of != ModelClass::kGradient) return;
+  device_.curve().model_state_used(storage.id(), storage.size(), of == ModelClass::kGradient);
+  PassUses& uses = uses_[storage.slot()];
+  ++uses.now;
+  const ModelStateShare& plan = device_.model_state();
+  const bool is_last = uses.now == uses.in_last_pass;
+  const bool leaves =
+      plan.leaves_after(storage.id(), uses.now) || (is_last && plan.leaves_after(storage.id(), 0));
   used_now_.push_back({storage.slot(), storage.id(), leaves});
 }
 
@@ -153,8 +157,8 @@ DeviceStorages::Sizes DeviceStorages::sizes() const {
 ModelStateTerms DeviceStorages::need() {
   const LightLock lock(mutex_);
   ++passes_;
-  last_uses_ = uses_;
-  std::fill(uses_.begin(), uses_.end(), 0);
+  for (PassUses& uses : uses_)
+    uses = {0, uses.now};
   used_.clear();
   used_now_.clear();
   backlog_.begin_pass(device_.budget().pace().bytes_in());

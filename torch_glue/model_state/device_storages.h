@@ -93,8 +93,9 @@ class DeviceStorages {
     return !budget.zero() && besides_states_ >= budget;
   }
 
-  /// A parameter is used in a pass.
-  void use_in_pass(const ManagedStorage& storage, bool written) SPILLWAY_REQUIRES(mutex_);
+  /// The storage is used in a pass. Notes uses of parameters and gradients, which may leave after
+  /// it.
+  void use_in_pass(const ManagedStorage& storage) SPILLWAY_REQUIRES(mutex_);
   /// The storage has left the device.
   void left(const ManagedStorage& storage, Bytes size) SPILLWAY_REQUIRES(mutex_);
 
@@ -148,17 +149,22 @@ class DeviceStorages {
   std::uint64_t held_from_ SPILLWAY_GUARDED_BY(mutex_) = 0;
   std::uint64_t held_until_ SPILLWAY_GUARDED_BY(mutex_) = 0;
 
-  /// A use of a parameter in the running pass.
+  /// How often a storage was used in passes.
+  struct PassUses {
+    std::size_t now = 0;  // in the running one
+    std::size_t in_last_pass = 0;
+  };
+
+  /// A use of a storage in the running pass.
   struct Use {
     OffloadQueue::Slot slot;
     AccessOrder::Id id;
     bool leaves;  // after it
   };
 
-  std::vector<std::size_t> uses_ SPILLWAY_GUARDED_BY(mutex_);  // by slot, in the running pass
-  std::vector<std::size_t> last_uses_ SPILLWAY_GUARDED_BY(mutex_);
-  std::vector<Use> used_ SPILLWAY_GUARDED_BY(mutex_);          // by the last operator
-  std::vector<Use> used_now_ SPILLWAY_GUARDED_BY(mutex_);      // by the one that begins
+  std::vector<PassUses> uses_ SPILLWAY_GUARDED_BY(mutex_);  // by slot
+  std::vector<Use> used_ SPILLWAY_GUARDED_BY(mutex_);       // by the last operator
+  std::vector<Use> used_now_ SPILLWAY_GUARDED_BY(mutex_);   // by the one that begins
 
   bool trains_ SPILLWAY_GUARDED_BY(mutex_) = false;   // there has been a gradient
   bool pressed_ SPILLWAY_GUARDED_BY(mutex_) = false;  // the budget had no room
