@@ -46,6 +46,12 @@ std::vector<double> copy_costs(const StepProfile& profile) {
   return costs;
 }
 
+/// Whether it is only copied in.
+bool is_clean(const Candidate& candidate) {
+  return !candidate.windows.empty() && candidate.windows.front().out == 0 &&
+         candidate.windows.front().in > 0;
+}
+
 class Planner {
  public:
   Planner(const StepProfile& profile, Bytes budget)
@@ -105,7 +111,8 @@ class Planner {
 
  private:
   /// Offloads the earliest expensive candidates too, as many as the link can copy in the forward
-  /// pass in addition to those that can only be offloaded. False if there are none.
+  /// pass in addition to those that can only be offloaded. Beside model state that streams, no more
+  /// than it can copy back in the rest of the step. False if there are none.
   bool offload_expensive() {
     if (!profile_.timed() || !profile_.free_at_once) return false;
     std::vector<std::size_t> expensive;
@@ -115,16 +122,18 @@ class Planner {
     const double saving = profile_.seconds_of_saving();
     double left_out = saving;
     double left_in = seconds_after_saving(saving);
+    bool streams = false;
     for (const std::size_t candidate : offloaded_) {
       left_out -= profile_.out_seconds(candidate);
       left_in -= seconds_in_after(candidate);
+      streams = streams || is_clean(profile_.candidates[candidate]);
     }
     std::size_t fit = 0;
     for (; fit < expensive.size(); ++fit) {
       left_out -= profile_.out_seconds(expensive[fit]);
       left_in -= seconds_in_after(expensive[fit]) +
                  profile_.candidates[expensive[fit]].recompute.value_or(0);
-      if (left_out < 0 || left_in < 0) break;
+      if (left_out < 0 || (streams && left_in < 0)) break;
     }
     expensive.resize(fit);
     fit_in(expensive);

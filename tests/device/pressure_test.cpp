@@ -183,7 +183,7 @@ TEST_F(PressureTest, ForModelStateThatStreamsModelStateLeavesFirstAndSavedTensor
 }
 
 TEST_F(PressureTest, ModelStateIsInTheCurveOfTheStepThatMadeItOnly) {
-  DeviceRuntime::set_model_state_need([](DeviceRuntime&) { return 1_B; });
+  DeviceRuntime::set_model_state_need([](DeviceRuntime&) { return ModelStateTerms{1_B}; });
   const Bytes before = device_->begin_step();
   device_->curve().begin(1, before);
   const driver::DevicePtr adopted = allocate(1_MiB).value();

@@ -150,7 +150,7 @@ Shape timed_shape_with_plan(const PlanTerms& terms) {
 
 TEST(ShapeTest, APlanThatSharesItsBudgetLeavesTheRestToModelState) {
   PlanTerms terms{2000_B};
-  terms.model_state = 800_B;
+  terms.model_state = {800_B};
   const Shape shape = timed_shape_with_plan(terms);
 
   ASSERT_NE(shape.plan(), nullptr);
@@ -162,14 +162,14 @@ TEST(ShapeTest, APlanThatSharesItsBudgetLeavesTheRestToModelState) {
 
 TEST(ShapeTest, OnlyMuchMoreOrLessModelStateNeedsAnotherPlan) {
   PlanTerms terms{2000_B};
-  terms.model_state = 800_B;
+  terms.model_state = {800_B};
   Shape shape = timed_shape_with_plan(terms);
 
-  terms.model_state = 810_B;
+  terms.model_state = {810_B};
   EXPECT_FALSE(shape.request(terms));
-  terms.model_state = 600_B;
+  terms.model_state = {600_B};
   EXPECT_TRUE(shape.request(terms));
-  terms.model_state = 1000_B;
+  terms.model_state = {1000_B};
   EXPECT_TRUE(shape.request(terms));
 }
 

@@ -24,7 +24,9 @@ struct Shared {
         all(budgets_of(step, 1).back()),
         within(Bytes{all.count() * 4 / 3}) {}
 
-  [[nodiscard]] BudgetPlan plan() const { return plan_beside(step, within, all, least_peak(step)); }
+  [[nodiscard]] BudgetPlan plan() const {
+    return plan_beside(step, within, {all}, least_peak(step));
+  }
 
   [[nodiscard]] double seconds(const BudgetPlan& plan) const {
     return plan.timing.total() + seconds_of_model_state(step, plan.peak, within, all);
@@ -89,7 +91,7 @@ TEST(SharedRoomTest, WhatFitsBesideModelStateIsKept) {
   const Shared shared(random);
 
   const BudgetPlan plan =
-      plan_beside(shared.step, shared.all + 1000_B, 1000_B, least_peak(shared.step));
+      plan_beside(shared.step, shared.all + 1000_B, {1000_B}, least_peak(shared.step));
 
   EXPECT_EQ(plan.bytes(shared.step, Action::kOffload) + plan.bytes(shared.step, Action::kRecompute),
             0U);
