@@ -75,6 +75,19 @@ TEST(AccessOrderTest, AStepIsFollowedAcrossSkippedAndRepeatedUses) {
   }
 }
 
+TEST(AccessOrderTest, TwoUsesInARowAreTwo) {
+  AccessOrder order;  // the output layer ends the forward pass and begins the backward pass
+  for (const Id id : {1U, 2U, 2U, 1U})
+    order.use(id);
+  order.end_step();
+  order.use(1);
+  order.use(2);
+  EXPECT_EQ(order.distance(2), 0U);
+  EXPECT_EQ(order.distance(1), 1U);
+  order.use(2);
+  EXPECT_GT(order.distance(2), order.distance(1));
+}
+
 TEST(AccessOrderTest, AStepWithoutUsesKeepsTheRecordedOne) {
   AccessOrder order;
   order.end_step();

@@ -112,5 +112,103 @@ TEST_F(StreamingTest, ForOtherBlocksWhatIsAmongThemLeavesFirst) {
   EXPECT_FALSE(of(all_[leaves_for(BlockUse::kAny)])->is_apart());
 }
 
+/// Passes whose plan says what leaves.
+class PlannedLeaveTest : public StreamingTest {
+ protected:
+  /// A pass that uses each of the first `count` storages twice, one after another. Afterwards
+  /// another operator begins.
+  void pass(std::size_t count, const std::vector<ModelStateLeave>& plan) {
+    device().begin_step();
+    AllocationCurve& curve = device().curve();
+    curve.begin(++step_, {});
+    device().model_state().set_plan(plan);
+    for (int round = 0; round < 2; ++round) {
+      for (std::size_t each = 0; each < count; ++each) {
+        static_cast<void>(all_[each].sum());
+        if (each > 0) resident_.push_back(of(all_[each - 1])->on_device());
+      }
+    }
+    static_cast<void>(all_.back().sum());
+    curve_ = curve.end();
+  }
+
+  std::uint64_t id(std::size_t each) { return of(all_[each])->id(); }
+
+  std::uint64_t step_ = 1000;
+  std::vector<bool> resident_;  // the one before each use
+  StepCurve curve_;
+};
+
+TEST_F(PlannedLeaveTest, AStorageLeavesRightAfterTheUseThatThePlanSays) {
+  make();
+  pass(3, {{id(0), 1, 0}, {id(1), 2, 0}});
+  EXPECT_EQ(resident_, (std::vector<bool>{false, true, true, false}));
+  EXPECT_TRUE(holds(all_[0], values(0, kLarge)));
+  EXPECT_TRUE(holds(all_[1], values(1, kLarge)));
+}
+
+TEST_F(PlannedLeaveTest, AfterItsLastUseItLeavesOnceAPassHasShownWhichThatIs) {
+  make();
+  pass(3, {{id(1), 0, 0}});
+  EXPECT_EQ(resident_, (std::vector<bool>{true, true, true, true}));
+  resident_.clear();
+  pass(3, {{id(1), 0, 0}});
+  EXPECT_EQ(resident_, (std::vector<bool>{true, true, true, false}));
+}
+
+TEST_F(PlannedLeaveTest, WithoutAPlanNothingLeaves) {
+  make();
+  pass(3, {});
+  EXPECT_EQ(resident_, (std::vector<bool>{true, true, true, true}));
+}
+
+TEST_F(PlannedLeaveTest, ThePlanOfAPassEndsWithIt) {
+  make();
+  pass(3, {{id(0), 1, 0}});
+  resident_.clear();
+  pass(3, {});
+  EXPECT_EQ(resident_, (std::vector<bool>{true, true, true, true}));
+}
+
+TEST_F(PlannedLeaveTest, AStorageThatIsUsedWhileItShouldLeaveStays) {
+  make();
+  device().begin_step();
+  device().curve().begin(++step_, {});
+  device().model_state().set_plan({{id(0), 1, 0}});
+  static_cast<void>(all_[0].sum());
+  {
+    PinnedStorages pinned;
+    pinned.add(all_[1], false);
+    of(all_[0])->pin(*all_[0].storage().unsafeGetStorageImpl(), current_stream(DeviceId{0}), false);
+    pinned.copy_ahead();
+    EXPECT_TRUE(of(all_[0])->on_device());
+    of(all_[0])->unpin();
+  }
+  device().curve().end();
+}
+
+TEST_F(PlannedLeaveTest, ThePassRecordsItsUses) {
+  make();
+  pass(3, {});
+  ASSERT_EQ(curve_.model_state_uses.size(), 4U);  // the last operator used another one
+  for (std::size_t each = 0; each < 3; ++each) {
+    const StepCurve::ModelStateUses& uses = curve_.model_state_uses[each];
+    EXPECT_EQ(uses.storage, id(each));
+    EXPECT_EQ(uses.bytes, of(all_[each])->size().count());
+    EXPECT_EQ(uses.before, 1U);
+    EXPECT_LT(uses.from, uses.to);
+    EXPECT_FALSE(uses.written);
+  }
+}
+
+TEST_F(PlannedLeaveTest, GradientsAreWritten) {
+  make();
+  all_.push_back(manage(on_device(values(0, kLarge)), ModelClass::kGradient));
+  std::swap(all_[0], all_.back());
+  pass(2, {});
+  ASSERT_FALSE(curve_.model_state_uses.empty());
+  EXPECT_TRUE(curve_.model_state_uses.front().written);
+}
+
 }  // namespace
 }  // namespace spillway
