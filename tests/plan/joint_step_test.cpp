@@ -163,6 +163,61 @@ TEST(JointStepTest, AStepPlannedTogetherWithWhatStreamsTakesNoLonger) {
   EXPECT_LT(together, apart);
 }
 
+TEST(JointStepTest, ARecordedStepHasTheUsesInItsOwnEvents) {
+  StepCurve curve;
+  curve.allocated.assign(100, 1000);
+  curve.absences.push_back({0, 20, 80, 50});
+  Uses uses{7, 30, 10, 90, 30, 70, 1, true};
+  curve.model_state_uses = {uses};
+
+  const RecordedStep step(curve, 1);
+
+  ASSERT_EQ(step.model_state_uses.size(), 1U);
+  const Uses& found = step.model_state_uses.front();
+  EXPECT_EQ(found.first, step.event_of(10));
+  EXPECT_EQ(found.from, step.event_of(30));
+  EXPECT_EQ(found.to, step.event_of(70));
+  EXPECT_EQ(found.last, step.event_of(90));
+  // The step's events are cut there.
+  for (const std::size_t event : {10U, 30U, 70U, 90U})
+    EXPECT_NE(step.event_of(event), step.event_of(event - 1));
+  EXPECT_EQ(found.storage, 7U);
+  EXPECT_TRUE(found.written);
+}
+
+/// A forward pass that saves storages, and a backward pass of the same duration that fetches a
+/// storage of the model state for each of its events. The link is just fast enough for these.
+TEST(JointStepTest, WhatTheLinkCannotCopyBesideModelStateIsRecomputed) {
+  constexpr std::size_t kStorages = 20;
+  constexpr std::uint64_t kBytes = 1000;
+  StepCurve curve;
+  curve.allocated.assign(2 * kStorages + 2, 1000);
+  for (std::size_t storage = 0; storage < kStorages; ++storage) {
+    const std::size_t use = 2 * kStorages + 1 - storage;
+    curve.absences.push_back({storage, storage + 1, use, kBytes});
+    Uses uses{storage, kBytes, storage, use, storage + 1, use - 1, 1, false};
+    curve.model_state_uses.push_back(uses);
+  }
+  StepProfile step{RecordedStep(curve, kStorages)};
+  step.seconds.assign(step.events(), 1.0);
+  step.link = {kBytes, kBytes, 0};
+  for (Candidate& candidate : step.candidates) {
+    candidate.windows.front().out = candidate.windows.front().in = kBytes;
+    candidate.recompute = 1.1;  // worthwhile only where the link is busy
+  }
+  const JointStep joint(step);
+  const Bytes room{3 * kBytes};  // to fetch ahead
+  const Bytes within = least_peak(joint.profile()) + room;
+
+  const BudgetPlan beside =
+      plan_beside(step, within, {joint.model_state(), true}, least_peak(step));
+  const BudgetPlan alone = plan_step(step, least_peak(step) + room);
+
+  EXPECT_GT(alone.bytes(step, Action::kOffload), kStorages * 3 / 4 * kBytes);
+  EXPECT_GT(beside.bytes(step, Action::kOffload), 0U);
+  EXPECT_LT(beside.bytes(step, Action::kOffload), kStorages * 3 / 4 * kBytes);
+}
+
 TEST(JointStepTest, WithoutUsesOrStreamsTheStepIsPlannedAlone) {
   std::mt19937_64 random(5);
   StepProfile step = random_joint_step(random, 12);

@@ -173,6 +173,15 @@ TEST(ShapeTest, OnlyMuchMoreOrLessModelStateNeedsAnotherPlan) {
   EXPECT_TRUE(shape.request(terms));
 }
 
+TEST(ShapeTest, ModelStateThatStreamsNeedsAPlanOfItsOwn) {
+  PlanTerms terms{2000_B};
+  terms.model_state = {800_B};
+  Shape shape = timed_shape_with_plan(terms);
+  EXPECT_TRUE(shape.model_state().empty());
+  terms.model_state.streams = true;
+  EXPECT_TRUE(shape.request(terms));
+}
+
 /// Known sequences that begin with the same storage, and differ in their last one.
 BudgetChooser known_sequences(std::size_t sequences, std::size_t storages, Bytes budget) {
   BudgetChooser chooser(budget);

@@ -107,8 +107,7 @@ void DeviceStorages::begin_operator() {
     for (const Use& use : std::exchange(used_, {})) {
       device_.curve().model_state_idle(use.id);
       ManagedStorage* const storage = storages_[use.slot];
-      if (use.leaves && storage != nullptr && !storage->pinned())
-        leaving.push_back(storage->shared_from_this());
+      if (use.leaves && storage != nullptr) leaving.push_back(storage->shared_from_this());
     }
     std::swap(used_, used_now_);
   }
