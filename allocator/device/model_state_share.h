@@ -54,7 +54,7 @@ class ModelStateShare {
 
   [[nodiscard]] bool plan_known() const { return plan_known_; }
 
-  /// Whether the storage is to leave after so many uses in the running step (ModelStateLeave).
+  /// Whether the storage is to leave after that many uses in the running step (ModelStateLeave).
   [[nodiscard]] bool leaves_after(std::uint64_t storage, std::size_t uses) const;
 
   /// Counts saved storages that a reclaimer has freed, against the plan.

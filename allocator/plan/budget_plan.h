@@ -25,8 +25,8 @@ struct StepTiming {
 /// A storage of the model state that is offloaded while it is not used (JointStep).
 struct ModelStateLeave {
   std::uint64_t storage = 0;  // as in StepCurve::ModelStateUses
-  std::size_t after = 0;      // so many uses in the step; zero: after the last one
-  std::size_t fetch = 0;      // the event at whose beginning its fetch starts
+  std::size_t after = 0;  // the number of its uses in the step by then; zero: after the last one
+  std::size_t fetch = 0;  // the event at whose beginning its fetch starts
 
   bool operator==(const ModelStateLeave&) const = default;
 };

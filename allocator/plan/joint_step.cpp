@@ -28,9 +28,10 @@ void JointStep::add(const StepCurve::ModelStateUses& uses,
                     std::size_t after,
                     std::vector<Window> windows) {
   // Peaks are those with all candidates offloaded.
-  for (const Window& window : windows)
+  for (const Window& window : windows) {
     for (std::size_t event = window.from; event < window.to; ++event)
       profile_.memory.peaks[event] -= window.bytes;
+  }
   Candidate candidate{uses.bytes};
   candidate.windows = std::move(windows);
   profile_.candidates.push_back(std::move(candidate));

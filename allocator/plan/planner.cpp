@@ -158,9 +158,10 @@ class Planner {
   /// Seconds of the candidate's copies in after the last copy out has become possible.
   [[nodiscard]] double seconds_in_after(std::size_t candidate) const {
     double seconds = 0;
-    for (const Window& window : profile_.candidates[candidate].windows)
+    for (const Window& window : profile_.candidates[candidate].windows) {
       if (window.in > 0 && window.to > end_of_saving_)
         seconds += profile_.link.in_seconds(window.in);
+    }
     return seconds;
   }
 

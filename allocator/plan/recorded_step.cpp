@@ -5,7 +5,8 @@
 
 namespace spillway {
 
-RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages(count) {
+RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count)
+    : model_state_uses(curve.model_state_uses), storages(count) {
   edges = {0, curve.allocated.size(), std::min(curve.optimizer_begin, curve.allocated.size())};
   for (const StepCurve::Absence& offloaded : curve.absences) {
     edges.push_back(offloaded.from);
@@ -16,7 +17,6 @@ RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages
     edges.push_back(operand.from);
     edges.push_back(operand.to);
   }
-  model_state_uses = curve.model_state_uses;
   for (StepCurve::ModelStateUses& uses : model_state_uses) {
     for (std::size_t* const event : {&uses.first, &uses.last, &uses.from, &uses.to}) {
       *event = std::min(*event, curve.allocated.size());
@@ -48,9 +48,10 @@ RecordedStep::RecordedStep(const StepCurve& curve, std::size_t count) : storages
   std::stable_sort(absences.begin(), absences.end(), [](const Absence& left, const Absence& right) {
     return left.storage < right.storage;
   });
-  for (StepCurve::ModelStateUses& uses : model_state_uses)
+  for (StepCurve::ModelStateUses& uses : model_state_uses) {
     for (std::size_t* const event : {&uses.first, &uses.last, &uses.from, &uses.to})
       *event = index_of(*event);
+  }
   operands_only = operands_only_of(curve);
   besides = curve.besides;
   besides.resize(count);

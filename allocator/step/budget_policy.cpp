@@ -89,9 +89,10 @@ PolicyDecision BudgetPolicy::on_saved(const OfferedStorage& storage, TagStepStat
       storage.size, storage.device.curve().allocated_at_begin(), storage.recomputable);
   if (const auto beside = chooser.beside())
     storage.device.model_state().set_share(*beside, *beside >= chooser.model_state().bytes);
-  if (!storage.device.model_state().plan_known())
+  if (!storage.device.model_state().plan_known()) {
     if (const auto* const leaves = chooser.model_state_leaves())
       storage.device.model_state().set_plan(*leaves);
+  }
   decision.action.offload = action == Action::kOffload;
   decision.action.recompute = action == Action::kRecompute;
   // It is offloaded after all if the budget turns out to have no room for it.

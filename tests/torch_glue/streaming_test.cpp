@@ -112,7 +112,7 @@ TEST_F(StreamingTest, ForOtherBlocksWhatIsAmongThemLeavesFirst) {
   EXPECT_FALSE(of(all_[leaves_for(BlockUse::kAny)])->is_apart());
 }
 
-/// Passes whose plan says what leaves.
+/// Passes with a plan for the model state.
 class PlannedLeaveTest : public StreamingTest {
  protected:
   /// A pass that uses each of the first `count` storages twice, one after another. Afterwards
@@ -139,7 +139,7 @@ class PlannedLeaveTest : public StreamingTest {
   StepCurve curve_;
 };
 
-TEST_F(PlannedLeaveTest, AStorageLeavesRightAfterTheUseThatThePlanSays) {
+TEST_F(PlannedLeaveTest, AStorageLeavesRightAfterTheUseInThePlan) {
   make();
   pass(3, {{id(0), 1, 0}, {id(1), 2, 0}});
   EXPECT_EQ(resident_, (std::vector<bool>{false, true, true, false}));
