@@ -19,8 +19,8 @@ void ModelStateShare::begin_step(const ModelStateTerms& terms) {
   need_ = terms.bytes.count();
   streams_ = terms.streams;
   change(0);
-  plan_known_ = false;
   const LightLock lock(mutex_);
+  plan_known_ = false;
   leaves_.clear();
 }
 
@@ -31,8 +31,8 @@ void ModelStateShare::set_share(std::optional<Bytes> share, bool stays) {
 }
 
 void ModelStateShare::set_plan(const std::vector<ModelStateLeave>& leaves) {
-  if (plan_known_.exchange(true)) return;
   const LightLock lock(mutex_);
+  if (plan_known_.exchange(true)) return;
   for (const ModelStateLeave& each : leaves)
     leaves_.emplace(each.storage, each.after);
 }

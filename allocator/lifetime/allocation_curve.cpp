@@ -124,7 +124,7 @@ void AllocationCurve::model_state_used(std::uint64_t storage, Bytes bytes, bool 
     uses.before = used.count;
   }
   ++used.count;
-  uses.written = written;
+  uses.written = uses.written || written;
 }
 
 void AllocationCurve::model_state_idle(std::uint64_t storage) {

@@ -8,11 +8,13 @@ namespace spillway {
 
 JointStep::JointStep(const StepProfile& step) : step_(step), profile_(step) {
   const std::size_t end = step.events();
+  profile_.others = step.candidates.size();
+  for (const StepCurve::ModelStateUses& uses : step.memory.model_state_uses)
+    model_state_ += Bytes{uses.bytes};
+  for (std::uint64_t& peak : profile_.memory.peaks)
+    peak += model_state_.count();
   for (const StepCurve::ModelStateUses& uses : step.memory.model_state_uses) {
     const std::uint64_t bytes = uses.bytes;
-    model_state_ += Bytes{bytes};
-    for (std::uint64_t& peak : profile_.memory.peaks)
-      peak += bytes;
     const std::uint64_t out = uses.written ? bytes : 0;
     if (uses.from < uses.to)
       add(uses, uses.before, {{uses.from, uses.to, bytes, uses.from, out, /*in=*/bytes}});
@@ -55,7 +57,6 @@ BudgetPlan JointStep::split(BudgetPlan joint) const {
   joint.first_use.resize(own);
   joint.peak = peak_of(step_, joint);
   joint.budget = std::max(joint.peak, saturating_sub(joint.budget, model_state_));
-  joint.least = std::min(joint.peak, saturating_sub(joint.least, model_state_));
   return joint;
 }
 

@@ -65,10 +65,12 @@ void PlanRequest::run() {
   } else {
     plan = plan_step(*profile, within);
   }
+  const ModelStateTerms model_state = shares ? terms.model_state : ModelStateTerms{};
+  if (before && !is_planned_alike(*profile, *before, model_state)) before.reset();
   if (before && !limits_time && profile->timed() && before->peak <= within) {
+    const bool apart = shares && before->model_state.empty();
     before->budget = shares ? std::clamp(before->budget, before->peak, within) : plan.budget;
-    before->timing =
-        simulate_beside(*profile, *before, shares ? before->budget : within, terms.model_state);
+    before->timing = simulate_beside(*profile, *before, apart ? before->budget : within);
     const auto seconds = [&](const BudgetPlan& of) {
       return seconds_beside(*profile, of, within, terms.model_state);
     };

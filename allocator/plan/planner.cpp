@@ -149,7 +149,8 @@ class Planner {
 
   /// Seconds of compute after the copies out, with everything recomputed that can be.
   [[nodiscard]] double seconds_after_saving(double saving) const {
-    double seconds = std::accumulate(profile_.seconds.begin(), profile_.seconds.end(), -saving);
+    double seconds =
+        std::max(0.0, std::accumulate(profile_.seconds.begin(), profile_.seconds.end(), -saving));
     for (const std::size_t candidate : recomputed_)
       seconds += profile_.candidates[candidate].recompute.value_or(0);
     return seconds;

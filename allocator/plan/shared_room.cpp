@@ -26,6 +26,11 @@ bool is_joint(const StepProfile& profile, const ModelStateTerms& model_state) {
   return model_state.streams && !profile.memory.model_state_uses.empty();
 }
 
+/// Whether that plan has been made so.
+bool is_joint(const BudgetPlan& plan) {
+  return !plan.model_state.empty();
+}
+
 }  // namespace
 
 double seconds_of_model_state(const StepProfile& profile,
@@ -78,16 +83,25 @@ BudgetPlan plan_beside(const StepProfile& profile,
     return with_best_room(profile, within, model_state.bytes, least);
   const JointStep joint(profile);
   const Bytes others = saturating_sub(model_state.bytes, joint.model_state());
-  return joint.split(with_best_room(joint.profile(), within, others, least_peak(joint.profile())));
+  const Bytes joint_least = least_peak(joint.profile());
+  // Storages with many uses count as used in between.
+  if (joint_least > within) return with_best_room(profile, within, model_state.bytes, least);
+  BudgetPlan plan = joint.split(with_best_room(joint.profile(), within, others, joint_least));
+  plan.least = least;
+  return plan;
 }
 
-StepTiming simulate_beside(const StepProfile& profile,
-                           const BudgetPlan& plan,
-                           Bytes budget,
-                           const ModelStateTerms& model_state) {
-  if (!is_joint(profile, model_state)) return simulate(profile, plan, budget);
+bool is_planned_alike(const StepProfile& profile,
+                      const BudgetPlan& plan,
+                      const ModelStateTerms& model_state) {
+  return is_joint(plan) == is_joint(profile, model_state);
+}
+
+StepTiming simulate_beside(const StepProfile& profile, const BudgetPlan& plan, Bytes budget) {
+  if (!is_joint(plan)) return simulate(profile, plan, budget);
   const JointStep joint(profile);
-  return simulate(joint.profile(), joint.join(plan), budget + joint.model_state());
+  const BudgetPlan both = joint.join(plan);
+  return simulate(joint.profile(), both, std::max(both.peak, budget));
 }
 
 double seconds_beside(const StepProfile& profile,
@@ -95,7 +109,7 @@ double seconds_beside(const StepProfile& profile,
                       Bytes within,
                       const ModelStateTerms& model_state) {
   const double seconds = plan.timing.total();
-  if (!is_joint(profile, model_state))
+  if (!is_joint(plan))
     return seconds + seconds_of_model_state(profile, plan.peak, within, model_state.bytes);
   const JointStep joint(profile);
   const Bytes others = saturating_sub(model_state.bytes, joint.model_state());

@@ -34,15 +34,16 @@ BudgetPlan plan_beside(const StepProfile& profile,
                        const ModelStateTerms& model_state,
                        Bytes least);
 
-/// Predicts the timing of a result of plan_beside() for another budget. With these terms it must
-/// stream as it did then.
-StepTiming simulate_beside(const StepProfile& profile,
-                           const BudgetPlan& plan,
-                           Bytes budget,
-                           const ModelStateTerms& model_state);
+/// Whether plan_beside() plans so as it made that plan: alone, or together with model state.
+bool is_planned_alike(const StepProfile& profile,
+                      const BudgetPlan& plan,
+                      const ModelStateTerms& model_state);
 
-/// Seconds of the step and of the copies of model state, as plan_beside() compares them. Requires:
-/// likewise.
+/// Predicts the timing of a result of plan_beside() for another budget, which is that of both if
+/// they were planned together.
+StepTiming simulate_beside(const StepProfile& profile, const BudgetPlan& plan, Bytes budget);
+
+/// Seconds of the step and of the copies of model state, as plan_beside() compares them.
 double seconds_beside(const StepProfile& profile,
                       const BudgetPlan& plan,
                       Bytes within,

@@ -38,8 +38,8 @@ double StepProfile::out_seconds(std::size_t candidate, std::size_t until) const 
 
 std::size_t StepProfile::end_of_saving() const {
   std::size_t end = 0;
-  for (const Candidate& candidate : candidates) {
-    for (const Window& window : candidate.windows)
+  for (std::size_t each = 0; each < std::min(others, candidates.size()); ++each) {
+    for (const Window& window : candidates[each].windows)
       if (window.out > 0) end = std::max(end, window.ready + 1);
   }
   return std::min(end, events());

@@ -82,6 +82,8 @@ struct StepProfile {
 
   RecordedStep memory;  // without absences, which are windows here
   std::vector<Candidate> candidates{};
+  /// Candidates from there on are not of storages that the step saves (JointStep).
+  std::size_t others = std::numeric_limits<std::size_t>::max();
   /// Compute time of each event, without copies, waits and recomputation; empty if unknown.
   std::vector<double> seconds{};
   /// Memory can be reused as soon as its copy out is queued. If not, plans do not offload storages

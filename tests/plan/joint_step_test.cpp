@@ -2,6 +2,7 @@
 // Steps that are planned together with the model state that streams beside them.
 #include "allocator/plan/joint_step.h"
 
+#include "allocator/plan/plan_request.h"
 #include "allocator/plan/planner.h"
 #include "allocator/plan/shared_room.h"
 #include "allocator/plan/simulator.h"
@@ -10,7 +11,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -154,7 +158,7 @@ TEST(JointStepTest, AStepPlannedTogetherWithWhatStreamsTakesNoLonger) {
     // All of the model state leaves beside it.
     BudgetPlan leaving = joint.split(plan_step(joint.profile(), Bytes{}));
     other.model_state = leaving.model_state;
-    other.timing = simulate_beside(step, other, within, {all, true});
+    other.timing = simulate_beside(step, other, within);
 
     together += seconds_of(plan);
     apart += seconds_of(other);
@@ -216,6 +220,65 @@ TEST(JointStepTest, WhatTheLinkCannotCopyBesideModelStateIsRecomputed) {
   EXPECT_GT(alone.bytes(step, Action::kOffload), kStorages * 3 / 4 * kBytes);
   EXPECT_GT(beside.bytes(step, Action::kOffload), 0U);
   EXPECT_LT(beside.bytes(step, Action::kOffload), kStorages * 3 / 4 * kBytes);
+}
+
+TEST(JointStepTest, APlanIsNoSlowerWhenItIsSimulatedAgain) {
+  std::mt19937_64 random(6);
+  for (int trial = 0; trial < kTrials; ++trial) {
+    const StepProfile step = random_joint_step(random, 12);
+    const JointStep joint(step);
+    const Bytes within = least_peak(joint.profile()) + Bytes{joint.model_state().count() / 3};
+    const BudgetPlan plan =
+        plan_beside(step, within, {joint.model_state(), true}, least_peak(step));
+    const double again = simulate_beside(step, plan, within).total();
+    EXPECT_LE(again, plan.timing.total() * (1 + 1e-9)) << trial;
+    EXPECT_GE(again, plan.timing.total() * 0.8) << trial;  // it may have had less room
+    EXPECT_EQ(plan.least, least_peak(step)) << trial;
+    EXPECT_LE(joint.join(plan).peak, within) << trial;
+  }
+}
+
+TEST(JointStepTest, ModelStateThatIsUsedAllTheTimeDoesNotKeepAStepFromAPlan) {
+  std::mt19937_64 random(7);
+  for (int trial = 0; trial < kTrials; ++trial) {
+    StepProfile step = random_joint_step(random, 12);
+    for (Uses& uses : step.memory.model_state_uses)
+      uses = {uses.storage, uses.bytes, 0, step.events()};
+    const Bytes least = least_peak(step);
+    const Bytes all = JointStep(step).model_state();
+    const BudgetPlan plan = plan_beside(step, least, {all, true}, least);
+    EXPECT_LE(plan.peak, least) << trial;
+  }
+}
+
+TEST(JointStepTest, APlanForOtherTermsIsNotFollowedAgain) {
+  std::mt19937_64 random(8);
+  for (int trial = 0; trial < kTrials; ++trial) {
+    const StepProfile step = random_joint_step(random, 12);
+    const JointStep joint(step);
+    const Bytes within = least_peak(joint.profile()) + Bytes{joint.model_state().count() / 3};
+    const auto run = [&](bool streams, std::optional<BudgetPlan> before) {
+      PlanRequest request;
+      request.terms.budget = request.allowed = within;
+      request.terms.model_state = {joint.model_state(), streams};
+      request.profile = std::make_shared<const StepProfile>(step);
+      request.sizes.resize(step.candidates.size());
+      request.before = std::move(before);
+      request.run();
+      return request.plan;
+    };
+    const BudgetPlan together = run(true, std::nullopt);
+    const BudgetPlan apart = run(false, std::nullopt);
+    EXPECT_EQ(run(true, apart).model_state, together.model_state) << trial;
+    EXPECT_TRUE(run(false, together).model_state.empty()) << trial;
+  }
+}
+
+/// What the step saves ends before the gradients are copied out.
+TEST(JointStepTest, TheForwardPassEndsWhereItDoesAlone) {
+  std::mt19937_64 random(9);
+  const StepProfile step = random_joint_step(random, 30);
+  EXPECT_EQ(JointStep(step).profile().end_of_saving(), step.end_of_saving());
 }
 
 TEST(JointStepTest, WithoutUsesOrStreamsTheStepIsPlannedAlone) {

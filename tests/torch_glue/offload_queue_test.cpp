@@ -88,6 +88,17 @@ TEST(AccessOrderTest, TwoUsesInARowAreTwo) {
   EXPECT_GT(order.distance(2), order.distance(1));
 }
 
+TEST(AccessOrderTest, AUseMoreInARowDoesNotLoseThePlace) {
+  AccessOrder order;
+  for (Id id = 0; id < 200; ++id)
+    order.use(id % 20);
+  order.end_step();
+  for (Id id = 0; id < 10; ++id)
+    order.use(id);
+  order.use(9);
+  EXPECT_EQ(order.place(), 10U);
+}
+
 TEST(AccessOrderTest, AStepWithoutUsesKeepsTheRecordedOne) {
   AccessOrder order;
   order.end_step();

@@ -156,6 +156,15 @@ TEST_F(PlannedLeaveTest, AfterItsLastUseItLeavesOnceAPassHasShownWhichThatIs) {
   EXPECT_EQ(resident_, (std::vector<bool>{true, true, true, false}));
 }
 
+TEST_F(PlannedLeaveTest, APassWithoutAUseDoesNotChangeWhichOneIsTheLast) {
+  make();
+  pass(3, {});
+  pass(0, {});
+  resident_.clear();
+  pass(3, {{id(1), 0, 0}});
+  EXPECT_EQ(resident_, (std::vector<bool>{true, true, true, false}));
+}
+
 TEST_F(PlannedLeaveTest, WithoutAPlanNothingLeaves) {
   make();
   pass(3, {});

@@ -19,6 +19,10 @@ void AccessOrder::use(Id id) {
 }
 
 void AccessOrder::follow(Id id) {
+  if (last_.empty()) return;
+  // Used once more than in the recorded step.
+  const std::size_t before = place_ == 0 ? last_.size() - 1 : place_ - 1;
+  if (last_[place_] != id && last_[before] == id) return;
   std::size_t at = place_;
   for (std::size_t skipped = 0; skipped < std::min(kMostSkipped, last_.size()); ++skipped) {
     if (last_[at] == id) {

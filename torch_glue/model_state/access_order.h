@@ -23,7 +23,7 @@ class AccessOrder {
   /// Later uses of a step are not recorded.
   static constexpr std::size_t kMostUses = 1U << 22U;
 
-  /// A storage is used. A repeated use of the last one has no effect.
+  /// A storage is used. Two uses in a row are two, if the recorded step has both.
   void use(Id id);
 
   /// The step has ended: its uses predict those of the next one. A step without uses is ignored.

@@ -45,10 +45,8 @@ std::shared_ptr<ManagedStorage> DeviceStorages::manage(const c10::Storage& stora
       ahead_.resize(slot + 1);
       is_early_.resize(slot + 1);
       is_gradient_.resize(slot + 1);
-      uses_.resize(slot + 1);
     }
     storages_[slot] = made.get();
-    uses_[slot] = {};
     is_gradient_[slot] = of == ModelClass::kGradient;
     if (is_gradient_[slot]) gradients_ += made->size();
     if (of == ModelClass::kGradient && !std::exchange(trains_, true)) {
@@ -91,10 +89,10 @@ void DeviceStorages::use_in_pass(const ManagedStorage& storage) {
   const ModelClass of = storage.model_class();
   if (of != ModelClass::kParameter && of != ModelClass::kGradient) return;
   device_.curve().model_state_used(storage.id(), storage.size(), of == ModelClass::kGradient);
-  PassUses& uses = uses_[storage.slot()];
+  PassUses& uses = uses_[storage.id()];
   ++uses.now;
   const ModelStateShare& plan = device_.model_state();
-  const bool is_last = uses.now == uses.in_last_pass;
+  const bool is_last = uses.now == uses.last;
   const bool leaves =
       plan.leaves_after(storage.id(), uses.now) || (is_last && plan.leaves_after(storage.id(), 0));
   used_now_.push_back({storage.slot(), storage.id(), leaves});
@@ -107,7 +105,8 @@ void DeviceStorages::begin_operator() {
     for (const Use& use : std::exchange(used_, {})) {
       device_.curve().model_state_idle(use.id);
       ManagedStorage* const storage = storages_[use.slot];
-      if (use.leaves && storage != nullptr) leaving.push_back(storage->shared_from_this());
+      const bool same = storage != nullptr && storage->id() == use.id;
+      if (use.leaves && same) leaving.push_back(storage->shared_from_this());
     }
     std::swap(used_, used_now_);
   }
@@ -156,8 +155,9 @@ DeviceStorages::Sizes DeviceStorages::sizes() const {
 ModelStateTerms DeviceStorages::need() {
   const LightLock lock(mutex_);
   ++passes_;
-  for (PassUses& uses : uses_)
-    uses = {0, uses.now};
+  for (auto& [id, uses] : uses_) {
+    if (uses.now != 0) uses = {0, uses.now};
+  }
   used_.clear();
   used_now_.clear();
   backlog_.begin_pass(device_.budget().pace().bytes_in());

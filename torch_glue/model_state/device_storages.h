@@ -9,6 +9,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 namespace spillway {
@@ -151,8 +152,8 @@ class DeviceStorages {
 
   /// How often a storage was used in passes.
   struct PassUses {
-    std::size_t now = 0;  // in the running one
-    std::size_t in_last_pass = 0;
+    std::size_t now = 0;   // in the running one
+    std::size_t last = 0;  // in the last one that used it
   };
 
   /// A use of a storage in the running pass.
@@ -162,9 +163,9 @@ class DeviceStorages {
     bool leaves;  // after it
   };
 
-  std::vector<PassUses> uses_ SPILLWAY_GUARDED_BY(mutex_);  // by slot
-  std::vector<Use> used_ SPILLWAY_GUARDED_BY(mutex_);       // by the last operator
-  std::vector<Use> used_now_ SPILLWAY_GUARDED_BY(mutex_);   // by the one that begins
+  std::unordered_map<AccessOrder::Id, PassUses> uses_ SPILLWAY_GUARDED_BY(mutex_);
+  std::vector<Use> used_ SPILLWAY_GUARDED_BY(mutex_);      // by the last operator
+  std::vector<Use> used_now_ SPILLWAY_GUARDED_BY(mutex_);  // by the one that begins
 
   bool trains_ SPILLWAY_GUARDED_BY(mutex_) = false;   // there has been a gradient
   bool pressed_ SPILLWAY_GUARDED_BY(mutex_) = false;  // the budget had no room
