@@ -31,8 +31,8 @@ struct RecordedStep {
   std::vector<std::uint64_t> besides;
   /// The storages that were used as operands only: without a product they are not used at all.
   std::vector<std::size_t> operands_only;
-  /// Event indices refer to peaks, which do not have these storages. Another
-  /// run identifies them differently, so files have none.
+  /// Event indices refer to peaks, which do not have these storages. Another run identifies them
+  /// differently, so files have none.
   std::vector<StepCurve::ModelStateUses> model_state_uses;
   std::size_t storages = 0;
   Bytes begin{};                    // allocated when it began

@@ -102,13 +102,14 @@ void DeviceStorages::begin_operator() {
   std::vector<std::shared_ptr<ManagedStorage>> leaving;
   {
     const LightLock lock(mutex_);
-    for (const Use& use : std::exchange(used_, {})) {
+    for (const Use& use : used_) {
       device_.curve().model_state_idle(use.id);
       ManagedStorage* const storage = storages_[use.slot];
       const bool same = storage != nullptr && storage->id() == use.id;
       if (use.leaves && same) leaving.push_back(storage->shared_from_this());
     }
-    std::swap(used_, used_now_);
+    used_.clear();  // both keep their memory: this runs before each operator
+    used_.swap(used_now_);
   }
   for (const auto& storage : leaving) {
     const Bytes size = storage->offload();
