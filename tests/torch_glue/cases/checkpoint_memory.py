@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What checkpoints hold, to the byte, and for how long."""
 
+import statistics
+
 import spillway
 import torch
 
@@ -14,22 +16,24 @@ SIZE = 16 * WIDTH * 4
 @case
 def memory_falls_from_plain_to_checkpointed_to_offloaded_to_the_byte():
     def after_forward(net):
-        """What is held once two rounds in a row hold the same: the first makes what the libraries need, and
-        what earlier cases have left may go in any."""
+        """What is held in most of five rounds: the first makes what the libraries need, and what earlier cases
+        have left may go in any."""
         x, held = batch(), []
-        while len(held) < 2 or held[-1] != held[-2]:
-            assert len(held) < 5, held
+        for _ in range(5):
             torch.cuda.synchronize()
             spillway.step()
             before = torch.cuda.memory_allocated()
-            y = net(x)
+            with Copied() as copied:
+                y = net(x)
             torch.cuda.synchronize()
             spillway.step()  # releases what a copy out has read
             held.append(torch.cuda.memory_allocated() - before)
+            seen.append((held[-1], copied.out, spillway.stats()["pending_sources"]))
             y.sum().backward()
             del y
-        return held[-1]
+        return statistics.mode(held)
 
+    seen = []  # of each round, for the message
     # Each block saves its input and its tanh; the first input is the caller's, the result is held here.
     held = [
         after_forward(net)
@@ -39,7 +43,7 @@ def memory_falls_from_plain_to_checkpointed_to_offloaded_to_the_byte():
             wrapped(blocks(dropout=0.0), offload_to_cpu=True),
         )
     ]
-    assert held == [(2 + 3 + 1) * SIZE, (2 + 1) * SIZE, SIZE], held
+    assert held == [(2 + 3 + 1) * SIZE, (2 + 1) * SIZE, SIZE], seen
 
 
 @case

@@ -7,7 +7,7 @@ import spillway
 import torch
 from torch import nn
 
-from cases import case
+from cases import case, of_threads
 from cases.measure import Copied, gradients_of_gradients, residency, same
 
 WIDTH = 64
@@ -293,6 +293,7 @@ def a_forward_of_the_objects_own_is_checkpointed_too():
 
 
 @case
+@of_threads
 def threads_run_their_checkpoints_at_the_same_time():
     expected = {seed: gradients(blocks(dropout=0.0), batch(seed)) for seed in range(4)}
     found = {}

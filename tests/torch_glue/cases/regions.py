@@ -6,7 +6,7 @@ import threading
 import spillway
 import torch
 
-from cases import case
+from cases import case, of_threads
 from cases.measure import Copied, last, same_bits
 
 
@@ -73,6 +73,7 @@ def a_region_holds_for_its_own_thread_alone():
 
 
 @case
+@of_threads
 def threads_train_in_regions_at_the_same_time():
     def gradient(seed, ratio):
         # A stream, and so memory, of its own: free memory that threads share goes from one to the other under
