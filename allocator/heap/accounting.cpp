@@ -157,7 +157,7 @@ void Accounting::unmapped(Bytes size, std::uint64_t released) {
   slow_.reserved -= size;
 }
 
-void Accounting::stuck(Bytes size) {
+void Accounting::keep_reserved(Bytes size) {
   const Lock lock(mutex_);
   slow_.reserved += size;
   slow_.reserved_peak = std::max(slow_.reserved_peak, slow_.reserved);

@@ -42,7 +42,8 @@ class Accounting {
   /// `created`: chunks of it that are new.
   void mapped(Bytes size, std::uint64_t created);
   void unmapped(Bytes size, std::uint64_t released);
-  void stuck(Bytes size);
+  /// Memory that is not mapped for blocks but stays reserved: spare, or stuck.
+  void keep_reserved(Bytes size);
 
   /// Bytes that can still be reserved within the limit and the budget.
   [[nodiscard]] Bytes room() const;

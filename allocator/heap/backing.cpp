@@ -57,6 +57,7 @@ Bytes Backing::most_of_a_chunk() const {
 }
 
 Status Backing::map(Range where, const std::vector<driver::DevicePtr>* cuts) {
+  const SpareChunks::Scope scope(spares_);
   if (where.size > accounting_.room()) {
     return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "the memory limit is reached");
   }
@@ -64,38 +65,25 @@ Status Backing::map(Range where, const std::vector<driver::DevicePtr>* cuts) {
   const driver::CurrentDevice current(api, device_.context);
   const driver::OutsideCaptures outside(api);
 
-  Chunks made;
-  std::uint64_t created = 0;
-  Status status = make_chunks(where, cuts, made, created);
+  Made made;
+  Status status = make_chunks(where, cuts, made);
   if (status.ok()) {
     const CUdeviceptr at = where.begin.address();
     status =
         SPILLWAY_CALL(api, MemSetAccess, at, where.size.count(), access_.data(), access_.size());
   }
   if (!status.ok()) {
-    for (const auto& [at, chunk] : made) {
-      if (api.MemUnmap(at.address(), chunk.size.count()) != CUDA_SUCCESS) {
-        stuck_.push_back({at, chunk.size});
-        accounting_.stuck(chunk.size);
-        api.MemRelease(chunk.handle);  // mapped memory stays until it is unmapped
-      } else if (!spares_.release(chunk)) {
-        accounting_.stuck(chunk.size);
-      }
-    }
+    undo(made.chunks);
     return status;
   }
 
   // No call below may fail.
-  accounting_.mapped(where.size, created);
-  chunks_.merge(made);
+  accounting_.mapped(where.size, made.created);
+  chunks_.merge(made.chunks);
   return {};
 }
 
-Status Backing::make_chunks(Range where,
-                            const std::vector<driver::DevicePtr>* cuts,
-                            Chunks& made,
-                            std::uint64_t& created) {
-  const driver::Api& api = *device_.api;
+Status Backing::make_chunks(Range where, const std::vector<driver::DevicePtr>* cuts, Made& made) {
   const Bytes most = most_of_a_chunk();
   for (driver::DevicePtr at = where.begin; at < where.end();) {
     driver::DevicePtr end = where.end();
@@ -105,26 +93,47 @@ Status Backing::make_chunks(Range where,
                cut != cuts->end()) {
       end = std::min(end, *cut);
     }
-    Chunk chunk{distance(at, end), 0};
-    if (const std::optional<Chunk> spare = spares_.take(chunk.size)) {
-      chunk = *spare;
-    } else {
-      spares_.make_room(chunk.size);
-      SPILLWAY_RETURN_IF_ERROR(
-          SPILLWAY_CALL(api, MemCreate, &chunk.handle, chunk.size.count(), &memory_, 0));
-      driver::count_allocation();
-      ++created;
-    }
-    const std::size_t size = chunk.size.count();
-    if (Status status = SPILLWAY_CALL(api, MemMap, at.address(), size, 0, chunk.handle, 0);
-        !status.ok()) {
-      if (!spares_.release(chunk)) accounting_.stuck(chunk.size);
-      return status;
-    }
-    made.emplace(at, chunk);
+    SPILLWAY_ASSIGN_OR_RETURN(const Chunk chunk, map_chunk(at, distance(at, end), made));
+    made.chunks.emplace(at, chunk);
+    made.size += chunk.size;
     at = at + chunk.size;
   }
   return {};
+}
+
+/// Maps a chunk of at most that size there.
+Result<Chunk> Backing::map_chunk(driver::DevicePtr at, Bytes size, Made& made) {
+  const driver::Api& api = *device_.api;
+  Chunk chunk{size, 0};
+  if (const std::optional<Chunk> spare = spares_.take(size)) {
+    chunk = *spare;
+  } else {
+    spares_.make_room(made.size + size);
+    SPILLWAY_RETURN_IF_ERROR(
+        SPILLWAY_CALL(api, MemCreate, &chunk.handle, size.count(), &memory_, 0));
+    driver::count_allocation();
+    ++made.created;
+  }
+  Status status = spares_.formers().clear(Range{at, chunk.size});
+  if (status.ok()) {
+    status = SPILLWAY_CALL(api, MemMap, at.address(), chunk.size.count(), 0, chunk.handle, 0);
+  }
+  if (status.ok()) return chunk;
+  spares_.add(chunk);
+  return status;
+}
+
+/// Unmaps the chunks of a call of map() that fails.
+void Backing::undo(const Chunks& made) {
+  for (const auto& [at, chunk] : made) {
+    if (device_.api->MemUnmap(at.address(), chunk.size.count()) == CUDA_SUCCESS) {
+      spares_.add(chunk);
+      continue;
+    }
+    stuck_.push_back({at, chunk.size});
+    accounting_.keep_reserved(chunk.size);
+    device_.api->MemRelease(chunk.handle);  // mapped memory stays until it is unmapped
+  }
 }
 
 Status Backing::view(driver::DevicePtr at, std::span<const Range> parts) {
@@ -175,14 +184,24 @@ bool Backing::unmap(Range where) {
   if (device_.api->MemUnmap(where.begin.address(), where.size.count()) != CUDA_SUCCESS)
     return false;
   while (chunk != chunks_.end() && chunk->first < where.end()) {
-    if (spares_.keep(chunk->second)) {
-      accounting_.unmapped(chunk->second.size, 0);
-    } else if (spares_.release(chunk->second)) {
-      accounting_.unmapped(chunk->second.size, 1);
-    }
+    accounting_.unmapped(chunk->second.size, 0);
+    spares_.add(chunk->second);
     chunk = chunks_.erase(chunk);
   }
   return true;
+}
+
+void Backing::leave(Range where, driver::Fence last_use) {
+  auto chunk = chunks_.find(where.begin);
+  SPILLWAY_CHECK(chunk != chunks_.end());
+  while (chunk != chunks_.end() && chunk->first < where.end()) {
+    const auto& [at, leaves] = *chunk;
+    spares_.formers().add(at, {leaves.size, leaves.handle, last_use});
+    SPILLWAY_CHECK(spares_.keeps(leaves));
+    accounting_.unmapped(leaves.size, 0);
+    spares_.add(leaves);
+    chunk = chunks_.erase(chunk);
+  }
 }
 
 Result<SharedMemory> Backing::share(Range where) {

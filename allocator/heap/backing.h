@@ -62,13 +62,22 @@ class Backing {
   /// The end of the uniform addresses that start at `at`, at most `most`: one chunk, one stuck
   /// range, or neither.
   [[nodiscard]] driver::DevicePtr border(driver::DevicePtr at, driver::DevicePtr most) const;
+
+  /// Whether mapping there waits on the host for the device.
+  [[nodiscard]] bool must_wait(Range where) const { return spares_.formers().in_use(where); }
+
+  /// Whether the chunk that begins there can become a spare one.
+  [[nodiscard]] bool keeps(driver::DevicePtr chunk) const {
+    return spares_.keeps(chunks_.at(chunk));
+  }
+
   [[nodiscard]] bool is_stuck(driver::DevicePtr at) const;
 
-  /// Maps chunks, spare or new ones, side by side. With `cuts`, in address order and whole granules
-  /// apart, each chunk ends at the next cut at most. Without, each has at most the default size.
-  /// Requires: nothing in `where` is mapped, and `where` consists of whole granules.
-  /// Errors: kOutOfDeviceMemory if the driver or the limit has no room; kDriver. After an error
-  /// only stuck ranges remain mapped.
+  /// Maps chunks, spare or new ones, side by side. Former mappings there end. With `cuts`, in
+  /// address order and whole granules apart, each chunk ends at the next cut at most. Without, each
+  /// has at most the default size. Requires: nothing in `where` is mapped, and `where` consists of
+  /// whole granules. Errors: kOutOfDeviceMemory if the driver or the limit has no room; kDriver.
+  /// After an error only stuck ranges remain mapped.
   Status map(Range where, const std::vector<driver::DevicePtr>* cuts = nullptr);
 
   /// Maps the chunks of `parts` a second time, side by side from `at` on. CUDA calls this virtual
@@ -89,6 +98,12 @@ class Backing {
   /// Requires: `where` consists of whole chunks, and the device has finished all work on them.
   bool unmap(Range where);
 
+  /// The chunks of `where` become spare ones without being unmapped (FormerMappings). `last_use`:
+  /// of the memory at these addresses.
+  /// Requires: `where` consists of whole chunks, which SpareChunks keeps. Their memory is used
+  /// next in stream order after `last_use`.
+  void leave(Range where, driver::Fence last_use);
+
   /// The chunks that contain `where`, as files for other processes.
   /// Requires: all of it is mapped.
   /// Errors: kInvalidArgument if this device's memory cannot be exported; kDriver.
@@ -101,10 +116,17 @@ class Backing {
   using Chunks = std::map<driver::DevicePtr, Chunk>;
 
   [[nodiscard]] Bytes most_of_a_chunk() const;
-  Status make_chunks(Range where,
-                     const std::vector<driver::DevicePtr>* cuts,
-                     Chunks& made,
-                     std::uint64_t& created);
+
+  /// The chunks of one call of map().
+  struct Made {
+    Chunks chunks;
+    Bytes size;
+    std::uint64_t created = 0;
+  };
+
+  Status make_chunks(Range where, const std::vector<driver::DevicePtr>* cuts, Made& made);
+  Result<Chunk> map_chunk(driver::DevicePtr at, Bytes size, Made& made);
+  void undo(const Chunks& made);
 
   const driver::Device device_;
   const CUmemAllocationProp memory_;

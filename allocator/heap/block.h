@@ -56,6 +56,16 @@ struct Block {
   [[nodiscard]] driver::DevicePtr end() const { return at + size; }
 
   [[nodiscard]] bool fenced() const { return ties != nullptr && !ties->fences.empty(); }
+
+  /// The latest point among its fences; 0 without fences. Points of different timelines have no
+  /// order, but most fences are of copies out, on one timeline.
+  [[nodiscard]] std::uint64_t last_point() const {
+    std::uint64_t last = 0;
+    if (ties == nullptr) return last;
+    for (const driver::Fence fence : ties->fences)
+      last = fence.point > last ? fence.point : last;
+    return last;
+  }
 };
 
 /// Block records, recycled instead of freed.

@@ -95,7 +95,7 @@ std::string HeapView::check() const {
   const HeapStats stats = state_->stats();
   const Lock lock(state_->mutex);
   HeapStats sum;
-  sum.reserved = state_->spares.lost();
+  sum.reserved = state_->spares.lost() + state_->spares.bytes();
   std::map<TagId, Bytes> tags;
   for (const auto& region : state_->regions.all()) {
     const RegionView region_lock(*region);

@@ -24,8 +24,8 @@ HeapState::HeapState(const driver::Device& on, const HeapOptions& with)
       options(with),
       accounting(with),
       timelines(on),
-      spares(on, accounting),
       addresses(on),
+      spares(on, accounting),
       access{driver::access_of(on.id)},
       replay(with.replay) {}
 
@@ -219,15 +219,15 @@ std::vector<ReplayRegion*> HeapState::replay_regions() const {
   return found;
 }
 
-Bytes HeapState::trim_cached() const {
-  Bytes bytes;
+Bytes HeapState::trim_cached() {
+  Bytes bytes = spares.trim();
   for (Region* const region : trimmable_regions())
     bytes += trim(*region);
   return bytes;
 }
 
 Bytes HeapState::trimmable() const {
-  Bytes bytes;
+  Bytes bytes = spares.bytes();
   for (Region* const region : trimmable_regions()) {
     const RegionLock lock(*region);
     bytes += region->trimmable();
@@ -235,7 +235,7 @@ Bytes HeapState::trimmable() const {
   return bytes;
 }
 
-Bytes HeapState::trim() const {
+Bytes HeapState::trim() {
   Bytes bytes = trim_cached();
   for (ReplayRegion* const region : replay_regions())
     bytes += trim(*region);
@@ -279,6 +279,7 @@ Status Heap::enable_peer(DeviceId peer) {
     const RegionView region_lock(*region);
     SPILLWAY_RETURN_IF_ERROR(region->backing().allow(added));
   }
+  SPILLWAY_RETURN_IF_ERROR(state_->spares.formers().allow(added));
   state_->access.push_back(added.front());
   return {};
 }

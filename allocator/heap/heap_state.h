@@ -49,39 +49,48 @@ struct HeapState {
   [[nodiscard]] Tier tier_of(BlockUse use) const;
   /// Allocates by every available means after a cache miss.
   Result<driver::DevicePtr> miss(const RegionKey& key, Bytes size, Bytes requested, TagId tag);
+  /// The memory that allocate() may use; each includes the ones before.
+  enum class Source : std::uint8_t {
+    kSettled,  // under a target: free memory without pending uses
+    kCached,
+    kNew,
+  };
   Result<driver::DevicePtr> allocate(const RegionKey& key,
                                      Bytes size,
                                      Bytes requested,
                                      TagId tag,
-                                     bool may_grow) SPILLWAY_REQUIRES(mutex);
+                                     Source most) SPILLWAY_REQUIRES(mutex);
   Result<driver::DevicePtr> share(const RegionKey& key,
                                   Bytes size,
                                   Bytes requested,
                                   TagId tag,
-                                  bool may_grow) SPILLWAY_REQUIRES(mutex);
+                                  Source most) SPILLWAY_REQUIRES(mutex);
+  /// From cached memory. Under a target, memory without pending uses comes first, even if it has to
+  /// move to other addresses.
+  Result<driver::DevicePtr> take_cached(const RegionKey& key,
+                                        Bytes size,
+                                        Bytes requested,
+                                        TagId tag) SPILLWAY_REQUIRES(mutex);
   Result<driver::DevicePtr> take_streamed(const RegionKey& key,
-                                          Bytes size,
-                                          Bytes requested,
-                                          TagId tag) SPILLWAY_REQUIRES(mutex);
-  Result<driver::DevicePtr> grow_streamed(const RegionKey& key,
                                           Bytes size,
                                           Bytes requested,
                                           TagId tag) SPILLWAY_REQUIRES(mutex);
   /// Releases cached memory for a request that fails.
   void trim_after_failure(Bytes growth) SPILLWAY_REQUIRES(mutex);
   /// Releases all free memory, including that of replay plans.
-  Bytes trim() const SPILLWAY_REQUIRES(mutex);
+  Bytes trim() SPILLWAY_REQUIRES(mutex);
   /// Releases free memory except that of replay plans.
-  Bytes trim_cached() const SPILLWAY_REQUIRES(mutex);
+  Bytes trim_cached() SPILLWAY_REQUIRES(mutex);
   /// Bytes that trim_cached would release.
   Bytes trimmable() const SPILLWAY_REQUIRES(mutex);
-  /// Releases as much free memory, of that tier or of all, as the heap lacks to grow by `size` and
-  /// stay within its target. Returns what it still lacks.
-  Bytes trim_some_to_target(Bytes size, std::optional<Tier> of = std::nullopt) const
-      SPILLWAY_REQUIRES(mutex);
-  /// Releases free memory, so that the heap may grow by `size` and stay within its target. Also
-  /// releases the memory of a replay plan that the step does not follow.
-  void trim_to_target(Bytes size) const SPILLWAY_REQUIRES(mutex);
+  /// Moves or releases as much free memory, of that tier or of all, as heap regions of this stream
+  /// lack to grow by `size` and stay within the target. Returns what they still lack.
+  Bytes trim_some_to_target(CUstream stream,
+                            Bytes size,
+                            std::optional<Tier> of = std::nullopt) const SPILLWAY_REQUIRES(mutex);
+  /// Moves or releases free memory, so that heap regions of this stream may grow by `size` and stay
+  /// within the target. Also releases the memory of a replay plan that the step does not follow.
+  void trim_to_target(CUstream stream, Bytes size) SPILLWAY_REQUIRES(mutex);
   /// Requires: the heap's lock is held.
   static Bytes trim(Region& region);
   /// If more than the target is reserved, calls trim_cached(); only the first few times per target.
@@ -145,8 +154,8 @@ struct HeapState {
   mutable Mutex mutex;
   Accounting accounting;
   driver::Timelines timelines;
-  SpareChunks spares;
   AddressSpace addresses;  // set up by open(), then guarded by `mutex`
+  SpareChunks spares;      // has mappings at these addresses
   Access access SPILLWAY_GUARDED_BY(mutex);
   Regions regions;                              // extended under `mutex`
   std::atomic<bool> target_was_set{false};      // during the running step

@@ -17,6 +17,17 @@ bool caches_much(const Accounting& accounting) {
          accounting.target().count() / kMuch;
 }
 
+/// Free memory of this stream that can move without a wait.
+Bytes movable(const HeapState& heap, CUstream stream) SPILLWAY_REQUIRES(heap.mutex) {
+  Bytes bytes;
+  for (Region* const region : heap.trimmable_regions()) {
+    if (region->key().stream != stream) continue;
+    const RegionLock lock(*region);
+    bytes += region->movable(Fenced::kExcluded);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
@@ -32,7 +43,7 @@ Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
   const bool passes_soft_limit = accounting.passes_soft_limit(size);
   if (passes_soft_limit || accounting.passes_target(growth)) {
     // Cached memory may suffice: only growth must be preceded by a trim.
-    Result<driver::DevicePtr> block = allocate(key, size, requested, tag, false);
+    Result<driver::DevicePtr> block = take_cached(key, size, requested, tag);
     if (block.ok()) return block;
     if (streams && key.tier == Tier::kPersistent) {
       block = take_streamed(key, size, requested, tag);
@@ -41,18 +52,18 @@ Result<driver::DevicePtr> HeapState::miss(const RegionKey& key,
     if (passes_soft_limit) {
       trim_for_room();
     } else {
-      trim_to_target(growth);
+      trim_to_target(key.stream, growth);
     }
   }
-  Result<driver::DevicePtr> block = allocate(key, size, requested, tag, true);
+  Result<driver::DevicePtr> block = allocate(key, size, requested, tag, Source::kNew);
   // When memory is short, sizes and lifetimes share chunks.
   if (!block.ok() && key.tier != Tier::kSmall) {
-    Result<driver::DevicePtr> shared = share(key, size, requested, tag, true);
+    Result<driver::DevicePtr> shared = share(key, size, requested, tag, Source::kNew);
     if (shared.ok()) return shared;
   }
   if (!block.ok() && block.status().code() == Code::kOutOfDeviceMemory) {
     trim_after_failure(growth);
-    block = allocate(key, size, requested, tag, true);
+    block = allocate(key, size, requested, tag, Source::kNew);
   }
   return block;
 }
@@ -66,58 +77,73 @@ void HeapState::trim_after_failure(Bytes growth) {
   }
 }
 
+Result<driver::DevicePtr> HeapState::take_cached(const RegionKey& key,
+                                                 Bytes size,
+                                                 Bytes requested,
+                                                 TagId tag) {
+  const bool streamed = streams && key.tier == Tier::kPersistent;
+  if (accounting.has_target() && !accounting.passes_soft_limit(size) && !streamed) {
+    Result<driver::DevicePtr> block = allocate(key, size, requested, tag, Source::kSettled);
+    if (block.ok()) return block;
+    const Bytes growth = size.rounded_up(addresses.granularity());
+    if (movable(*this, key.stream) + accounting.room_to_target() >= growth) {
+      trim_some_to_target(key.stream, growth);
+      block = allocate(key, size, requested, tag, Source::kNew);
+      if (block.ok()) return block;
+    }
+  }
+  return allocate(key, size, requested, tag, Source::kCached);
+}
+
 /// A streamed block for which the target has no room.
 Result<driver::DevicePtr> HeapState::take_streamed(const RegionKey& key,
                                                    Bytes size,
                                                    Bytes requested,
                                                    TagId tag) {
   if (in_pass) {
-    Result<driver::DevicePtr> block = grow_streamed(key, size, requested, tag);
+    // Its other requests soon need their cached memory again.
+    trim_some_to_target(key.stream, size.rounded_up(addresses.granularity()), Tier::kPersistent);
+    Result<driver::DevicePtr> block = allocate(key, size, requested, tag, Source::kNew);
     if (block.ok() || !caches_much(accounting)) return block;
   }
-  return share(key, size, requested, tag, false);
+  return share(key, size, requested, tag, Source::kCached);
 }
 
 /// From memory of other tiers of the same stream and pool, except that of streamed blocks.
 Result<driver::DevicePtr> HeapState::share(
-    const RegionKey& key, Bytes size, Bytes requested, TagId tag, bool may_grow) {
+    const RegionKey& key, Bytes size, Bytes requested, TagId tag, Source most) {
   Result<driver::DevicePtr> block =
       SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "no other cached block is large enough");
   for (const Tier other : {Tier::kLarge, Tier::kPersistent, Tier::kSmall}) {
     const RegionKey elsewhere{key.stream, key.pool, other};
     if (other == key.tier || regions.of(elsewhere) == nullptr) continue;
     if (other == Tier::kPersistent && streams) continue;
-    block = allocate(elsewhere, size, requested, tag, may_grow && other != Tier::kSmall);
+    block =
+        allocate(elsewhere, size, requested, tag, other == Tier::kSmall ? Source::kCached : most);
     if (block.ok()) break;
   }
   return block;
 }
 
-/// For streamed blocks in a pass, whose other requests soon need their cached memory again.
-Result<driver::DevicePtr> HeapState::grow_streamed(const RegionKey& key,
-                                                   Bytes size,
-                                                   Bytes requested,
-                                                   TagId tag) {
-  trim_some_to_target(size.rounded_up(addresses.granularity()), Tier::kPersistent);
-  return allocate(key, size, requested, tag, true);
-}
-
 Result<driver::DevicePtr> HeapState::allocate(
-    const RegionKey& key, Bytes size, Bytes requested, TagId tag, bool may_grow) {
+    const RegionKey& key, Bytes size, Bytes requested, TagId tag, Source most) {
   SPILLWAY_ASSIGN_OR_RETURN(Region* const region, region_for(key));
   const LightLock lock(region->mutex);
   if (accounting.has_target()) {
-    if (auto block = take_unfenced(*region, size, requested, tag, may_grow)) {
+    if (auto block = take_unfenced(*region, size, requested, tag, most == Source::kNew)) {
       if (!block->ok()) return block->status();
       region->account().hand_out(tag, size, requested);
       return block->value()->at;
     }
   }
-  Block* block = region->any_fitting(size);
-  if (block == nullptr) block = region->any_joined(size);
+  Block* block = nullptr;
+  if (most != Source::kSettled) {
+    block = accounting.has_target() ? region->first_fenced(size) : region->any_fitting(size);
+    if (block == nullptr) block = region->any_joined(size);
+  }
   Status status;
   if (block == nullptr) {
-    if (!may_grow)
+    if (most != Source::kNew)
       return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "no cached block is large enough");
     status = region->grow(size);
     if (status.ok()) block = region->any_fitting(size);

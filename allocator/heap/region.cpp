@@ -9,6 +9,8 @@
 #include <array>
 #include <limits>
 #include <set>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace spillway {
@@ -89,6 +91,18 @@ Block* Region::any_settled(Bytes size) {
   return smallest_settled(size);
 }
 
+Block* Region::first_fenced(Bytes size) const {
+  Block* first = nullptr;
+  for (Block* const block : free_.all()) {
+    if (block->ties == nullptr || block->size < size) continue;
+    const auto place = [](const Block& of) {
+      return std::pair(of.last_point(), of.size);
+    };
+    if (first == nullptr || place(*block) < place(*first)) first = block;
+  }
+  return first;
+}
+
 Block* Region::any_joined(Bytes size) {
   if (!scattered_) return nullptr;
   join_free(true);
@@ -137,11 +151,15 @@ Status Region::map(Range where, const std::vector<driver::DevicePtr>* cuts) {
 
 std::optional<Region::Growth> Region::cheapest_growth(Bytes size) const {
   std::optional<Growth> best;
-  const auto consider = [&](const Growth& growth) {
-    const bool cheaper = !best || growth.where.size < best->where.size;
-    const bool lower =
-        best && growth.where.size == best->where.size && growth.where.begin < best->where.begin;
-    if (cheaper || lower) best = growth;
+  bool best_waits = false;
+  const auto consider = [&](const Growth& growth) SPILLWAY_REQUIRES(mutex) {
+    const auto place = [](const Growth& of, bool waits) {
+      return std::tuple(waits, of.where.size, of.where.begin);
+    };
+    const bool waits = backing_.must_wait(growth.where);
+    if (best && !(place(growth, waits) < place(*best, best_waits))) return;
+    best = growth;
+    best_waits = waits;
   };
   const auto free_or_null = [](Block* block) {
     return block != nullptr && block->state == BlockState::kFree ? block : nullptr;
@@ -180,8 +198,13 @@ Result<Block*> Region::take(Block* block, Bytes size, Bytes requested, TagId tag
 Result<Block*> Region::fresh(Bytes size, Bytes requested, TagId tag) {
   const Bytes whole = size.rounded_up(backing_.granularity());
   Block* gap = nullptr;
+  bool waits = false;
   for (Block* block = gaps_; block != nullptr; block = block->listed_after) {
-    if (block->size >= whole && (gap == nullptr || block->at < gap->at)) gap = block;
+    if (block->size < whole) continue;
+    const bool must_wait = backing_.must_wait({block->at, whole});
+    if (gap != nullptr && std::pair(must_wait, block->at) > std::pair(waits, gap->at)) continue;
+    gap = block;
+    waits = must_wait;
   }
   if (gap == nullptr) {
     return SPILLWAY_ERROR(Code::kOutOfDeviceMemory,
@@ -208,90 +231,6 @@ void Region::promise_fences(Block* block) {
     block->ties->fences.add(user->promise());
   block->ties->users.clear();
   if (block->ties->fences.empty()) block->ties.reset();
-}
-
-Bytes Region::trim() {
-  if (scattered_) join_free(true);
-  std::vector<FreeChunk> chunks = free_chunks();
-  std::erase_if(chunks, [&](const FreeChunk& each) SPILLWAY_REQUIRES(mutex) {
-    return !settle_sync(each.block).ok();
-  });
-  if (chunks.empty() || !wait_for_stream_sync().ok()) return {};
-  return unmap(chunks);
-}
-
-Bytes Region::trim_some(Bytes enough) {
-  constexpr std::size_t kMostMarks = 64;
-  if (scattered_) join_free(true);
-  std::vector<FreeChunk> chunks = free_chunks();
-  std::erase_if(chunks, [&](const FreeChunk& each) SPILLWAY_REQUIRES(mutex) {
-    return !seen_to_pass(each.block);
-  });
-  std::stable_sort(chunks.begin(), chunks.end(), [](const FreeChunk& left, const FreeChunk& right) {
-    return left.block->freed_at < right.block->freed_at;
-  });
-  Bytes found;
-  std::uint64_t last = 0;
-  auto end = chunks.begin();
-  for (; end != chunks.end() && found < enough; ++end) {
-    found += end->where.size;
-    last = end->block->freed_at;
-  }
-  chunks.erase(end, chunks.end());
-  Result<driver::Fence> mark = timelines_.of(stream()).mark();
-  if (!mark.ok()) return {};
-  marks_.push_back(mark.value());
-  ++next_mark_;
-  if (marks_.size() > kMostMarks) marks_.pop_front();
-  if (chunks.empty() || !wait_for_frees_sync(last).ok()) return {};
-  return unmap(chunks);
-}
-
-/// Blocks the host until the device has finished with what was freed by then.
-Status Region::wait_for_frees_sync(std::uint64_t freed_at) {
-  if (written_while_free(key_.pool)) return wait_for_stream_sync();
-  const std::uint64_t first = next_mark_ - marks_.size();
-  return driver::Timeline::wait_sync(marks_[freed_at < first ? 0 : freed_at - first]);
-}
-
-Bytes Region::trimmable() {
-  if (scattered_) join_free(true);
-  Bytes bytes;
-  for (const FreeChunk& each : free_chunks())
-    bytes += each.where.size;
-  return bytes;
-}
-
-/// The completely free chunks, those of small blocks first. A block's last one comes first: without
-/// it the block remains the first part.
-std::vector<Region::FreeChunk> Region::free_chunks() const {
-  std::vector<FreeChunk> chunks;
-  for (Block* const block : free_.all()) {
-    if (block->size < backing_.granularity()) continue;
-    const auto begin = backing_.chunks().lower_bound(block->at);
-    for (auto chunk = backing_.chunks().lower_bound(block->end()); chunk != begin;) {
-      --chunk;
-      const Range where{chunk->first, chunk->second.size};
-      if (block->range().contains(where)) chunks.push_back({block, where});
-    }
-  }
-  return chunks;
-}
-
-Bytes Region::unmap(const std::vector<FreeChunk>& chunks) {
-  Bytes back;
-  for (auto each = chunks.begin(); each != chunks.end();) {
-    Block* const block = each->block;
-    Range run = each->where;  // of one call to the driver
-    for (++each; each != chunks.end() && each->block == block && each->where.end() == run.begin;
-         ++each) {
-      run = {each->where.begin, each->where.size + run.size};
-    }
-    if (!backing_.unmap(run)) continue;
-    back += run.size;
-    change_state(block, run, BlockState::kGap);
-  }
-  return back;
 }
 
 Result<SharedMemory> Region::share(Block* block) {

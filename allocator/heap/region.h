@@ -44,6 +44,9 @@ struct RegionKey {
   friend bool operator==(const RegionKey&, const RegionKey&) = default;
 };
 
+/// Whether free memory counts that copies or other streams still use.
+enum class Fenced : bool { kExcluded, kIncluded };
+
 /// References that the heap regions of one heap share.
 struct RegionParts {
   driver::Device device;
@@ -108,6 +111,8 @@ class alignas(64) Region {
   /// The smallest block without fences; null if there is none. From now on a free block with fences
   /// is not merged with its neighbors. They can then be used without a wait.
   Block* any_settled(Bytes size) SPILLWAY_REQUIRES(mutex);
+  /// Of the free blocks with fences, one whose fences pass first; null if there is none.
+  [[nodiscard]] Block* first_fenced(Bytes size) const SPILLWAY_REQUIRES(mutex);
   /// Merges the free blocks that any_settled() has kept apart, then as any_fitting().
   /// Requires: any_fitting has found none.
   /// Stream: no wait.
@@ -153,6 +158,15 @@ class alignas(64) Region {
   /// Stream: blocks the host until the device has reached the call of trim_some that followed the
   /// last of these frees.
   Bytes trim_some(Bytes enough) SPILLWAY_REQUIRES(mutex);
+
+  /// Such chunks become spare ones until that is at least `enough`, those first that become free
+  /// first. They keep their former mappings, and no call waits for the device. `fenced`: also
+  /// chunks that copies or other streams still use, for which the stream waits. Requires: their
+  /// memory is used next on this heap region's stream. Stream: as FormerMappings; no host wait.
+  Bytes move_out(Bytes enough, Fenced fenced) SPILLWAY_REQUIRES(mutex);
+
+  /// Bytes that move_out could move.
+  [[nodiscard]] Bytes movable(Fenced fenced) SPILLWAY_REQUIRES(mutex);
 
   /// Bytes that trim would release.
   [[nodiscard]] Bytes trimmable() SPILLWAY_REQUIRES(mutex);
@@ -221,7 +235,11 @@ class alignas(64) Region {
   };
 
   [[nodiscard]] std::vector<FreeChunk> free_chunks() const SPILLWAY_REQUIRES(mutex);
-  Bytes unmap(const std::vector<FreeChunk>& chunks) SPILLWAY_REQUIRES(mutex);
+  std::vector<FreeChunk> movable_chunks(Fenced fenced) SPILLWAY_REQUIRES(mutex);
+  static void keep_oldest(std::vector<FreeChunk>& chunks, Bytes enough);
+  template <typename Leave>
+  Bytes release(const std::vector<FreeChunk>& chunks, const Leave& leave) SPILLWAY_REQUIRES(mutex);
+  Result<driver::Fence> mark() SPILLWAY_REQUIRES(mutex);
   Status wait_for_frees_sync(std::uint64_t freed_at) SPILLWAY_REQUIRES(mutex);
   Block* fitting(Bytes size, int most_looked) SPILLWAY_REQUIRES(mutex);
   Block* best_of(Block* list, Bytes size, int most_looked) SPILLWAY_REQUIRES(mutex);

@@ -121,6 +121,7 @@ void Region::change_state(Block* block, Range where, BlockState state) {
   unlist(block);
   Block* const part = carve(block, where);
   part->state = state;
+  if (state != BlockState::kFree) part->ties.reset();
   merge_and_list(part);
 }
 

@@ -2,13 +2,15 @@
 #include "allocator/heap/spare_chunks.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace spillway {
 
-bool SpareChunks::keep(const Chunk& chunk) {
-  if (scopes_ == 0 || chunk.exported) return false;
-  chunks_.push_back(chunk);
-  return true;
+void SpareChunks::add(const Chunk& chunk) {
+  if (keeps(chunk) || !release(chunk)) {
+    chunks_.push_back(chunk);
+    if (scopes_ == 0) accounting_.keep_reserved(chunk.size);
+  }
 }
 
 std::optional<Chunk> SpareChunks::take(Bytes size) {
@@ -27,30 +29,65 @@ std::optional<Chunk> SpareChunks::take(Bytes size) {
 }
 
 void SpareChunks::make_room(Bytes size) {
-  for (Bytes released; released < size && !chunks_.empty();) {
-    released += chunks_.back().size;
-    release_last();
+  while (bytes() + size > accounting_.room() && release_one(Wait::kAllowed)) {
   }
 }
 
-void SpareChunks::release_all() {
-  while (!chunks_.empty())
-    release_last();
+void SpareChunks::begin_scope() {
+  accounting_.unmapped(bytes(), 0);
 }
 
-void SpareChunks::release_last() {
-  const Chunk chunk = chunks_.back();
-  chunks_.pop_back();
-  if (release(chunk)) return accounting_.unmapped({}, 1);
-  accounting_.stuck(chunk.size);
+void SpareChunks::end_scope() {
+  const bool has_target = accounting_.has_target();
+  while (!has_target || accounting_.passes_target(bytes()))
+    if (!release_one(has_target ? Wait::kNever : Wait::kAllowed)) break;
+  accounting_.keep_reserved(bytes());
+  formers_.clear_passed();
 }
 
+Bytes SpareChunks::trim() {
+  if (scopes_ > 0) return {};
+  const Bytes before = bytes() + lost_;
+  accounting_.unmapped(bytes(), 0);
+  while (release_one(Wait::kAllowed)) {
+  }
+  accounting_.keep_reserved(bytes());
+  return before - (bytes() + lost_);
+}
+
+Bytes SpareChunks::bytes() const {
+  Bytes all;
+  for (const Chunk& chunk : chunks_)
+    all += chunk.size;
+  return all;
+}
+
+/// Releases a chunk, the latest one whose former mappings the device does not use if there is one.
+/// False if none can be released.
+bool SpareChunks::release_one(Wait wait) {
+  for (const bool in_use : {false, true}) {
+    if (in_use && wait == Wait::kNever) return false;
+    for (auto each = chunks_.rbegin(); each != chunks_.rend(); ++each) {
+      if (formers_.in_use(each->handle) != in_use || !release(*each)) continue;
+      chunks_.erase(std::prev(each.base()));
+      return true;
+    }
+  }
+  return false;
+}
+
+/// False if a former mapping cannot end; nothing is released then.
 bool SpareChunks::release(const Chunk& chunk) {
+  if (!formers_.clear(chunk.handle).ok()) return false;
   const driver::CurrentDevice current(*device_.api, device_.context);
   const driver::OutsideCaptures outside(*device_.api);
-  if (device_.api->MemRelease(chunk.handle) == CUDA_SUCCESS) return true;
-  lost_ += chunk.size;
-  return false;
+  if (device_.api->MemRelease(chunk.handle) == CUDA_SUCCESS) {
+    accounting_.unmapped({}, 1);
+  } else {
+    lost_ += chunk.size;
+    accounting_.keep_reserved(chunk.size);
+  }
+  return true;
 }
 
 }  // namespace spillway

@@ -4,42 +4,48 @@
 #include "allocator/base/bytes.h"
 #include "allocator/driver/handles.h"
 #include "allocator/heap/accounting.h"
+#include "allocator/heap/former_mappings.h"
 
 #include <optional>
 #include <vector>
 
 namespace spillway {
 
-/// Physical device memory. It is mapped at one address at a time, and mapped and unmapped whole.
+/// Physical device memory. It is mapped and unmapped whole, at one address at a time except for
+/// FormerMappings and views (Backing::view).
 struct Chunk {
   Bytes size;
   CUmemGenericAllocationHandle handle;
   bool exported = false;  // other processes may map it
 };
 
-/// Chunks that are unmapped at one address and about to be mapped at another one: creating and
-/// releasing physical memory are the driver's slowest calls. In the accounting their memory is
-/// already released.
+/// Chunks that have left one address and are about to be mapped at another one: creating and
+/// releasing physical memory are the driver's slowest calls. Under a target, chunks that nothing
+/// has used stay for the next scope: a release would wait until their former mappings can end.
+/// Within a scope their memory counts as released, otherwise as reserved.
 ///
 /// Threads: callers hold the heap's lock.
 /// Ownership: owns the chunks; borrows `accounting`.
 class SpareChunks {
  public:
   SpareChunks(const driver::Device& device, Accounting& accounting)
-      : device_(device), accounting_(accounting) {}
+      : device_(device), accounting_(accounting), formers_(device) {}
 
-  ~SpareChunks() { release_all(); }
+  ~SpareChunks() { trim(); }
 
   SpareChunks(const SpareChunks&) = delete;
   SpareChunks& operator=(const SpareChunks&) = delete;
 
-  /// Chunks are kept while it exists. What has not been used by then is released.
+  /// Chunks are kept while it exists. What has not been used by then is released, except for what
+  /// a target has room for, and under a target what the device still uses.
   class Scope {
    public:
-    explicit Scope(SpareChunks& spares) : spares_(spares) { ++spares_.scopes_; }
+    explicit Scope(SpareChunks& spares) : spares_(spares) {
+      if (spares_.scopes_++ == 0) spares_.begin_scope();
+    }
 
     ~Scope() {
-      if (--spares_.scopes_ == 0) spares_.release_all();
+      if (--spares_.scopes_ == 0) spares_.end_scope();
     }
 
     Scope(const Scope&) = delete;
@@ -49,28 +55,44 @@ class SpareChunks {
     SpareChunks& spares_;
   };
 
-  /// Keeps an unmapped chunk. Returns false, without a change, if there is no scope or other
-  /// processes may map it.
-  bool keep(const Chunk& chunk);
+  /// The former mappings of all chunks of the heap.
+  [[nodiscard]] FormerMappings& formers() { return formers_; }
+
+  /// Whether add() keeps it: within a scope, unless other processes may map it.
+  [[nodiscard]] bool keeps(const Chunk& chunk) const { return scopes_ > 0 && !chunk.exported; }
+
+  /// Takes a chunk that is not mapped except for former mappings, and not in the accounting. Keeps
+  /// it, or ends the former mappings and releases it. Stream: as FormerMappings::clear.
+  void add(const Chunk& chunk);
 
   /// The largest one of at most this size; none if it has less than half of it.
   std::optional<Chunk> take(Bytes size);
 
-  /// Makes room for a new chunk of this size: with it, no more memory exists than before.
+  /// Makes room within the limit and the budget for this many bytes that are not in the accounting
+  /// yet.
   void make_room(Bytes size);
 
-  /// Releases an unmapped chunk, which it does not keep. False if the driver refuses.
-  bool release(const Chunk& chunk);
+  /// Releases all chunks, unless there is a scope. Returns the released bytes. Stream: as
+  /// FormerMappings::clear.
+  Bytes trim();
+
+  /// Bytes of all chunks.
+  [[nodiscard]] Bytes bytes() const;
 
   /// Bytes that the driver refused to release: reserved until the process ends.
   [[nodiscard]] Bytes lost() const { return lost_; }
 
  private:
-  void release_all();
-  void release_last();
+  enum class Wait : bool { kNever, kAllowed };
+
+  void begin_scope();
+  void end_scope();
+  bool release_one(Wait wait);
+  bool release(const Chunk& chunk);
 
   const driver::Device device_;
   Accounting& accounting_;
+  FormerMappings formers_;
   std::vector<Chunk> chunks_;
   int scopes_ = 0;
   Bytes lost_;

@@ -44,7 +44,8 @@ driver::DevicePtr StepReplay::take(ReplayRegion& region, Bytes size, TagId tag) 
   const driver::SpanLog::Scope timed(
       heap_.device, region.stream(), driver::Span::Kind::kMapping, *missing);
   const SpareChunks::Scope scope(heap_.spares);
-  if (*missing > heap_.accounting.room_to_target()) heap_.trim_to_target(*missing);
+  if (*missing > heap_.accounting.room_to_target())
+    heap_.trim_to_target(region.key().stream, *missing);
   const LightLock region_lock(region.mutex);
   const Status mapped = region.map_next(size);
   if (mapped.ok()) return region.take(size, tag);

@@ -169,19 +169,28 @@ bool HeapState::has_many_pages() const {
   return accounting.target() >= smallest_budget();
 }
 
-Bytes HeapState::trim_some_to_target(Bytes size, std::optional<Tier> of) const {
+Bytes HeapState::trim_some_to_target(CUstream stream, Bytes size, std::optional<Tier> of) const {
   Bytes lacks = saturating_sub(size, accounting.room_to_target());
-  for (Region* const region : trimmable_regions()) {
-    if (lacks.zero()) break;
-    if (of && region->key().tier != *of) continue;
+  std::vector<Region*> found = trimmable_regions();
+  std::erase_if(found, [&](const Region* region) { return of && region->key().tier != *of; });
+  for (const Fenced fenced : {Fenced::kExcluded, Fenced::kIncluded}) {
+    if (of && fenced == Fenced::kIncluded) continue;
+    for (Region* const region : found) {
+      if (lacks.zero() || region->key().stream != stream) continue;
+      const RegionLock lock(*region);
+      lacks = saturating_sub(lacks, region->move_out(lacks, fenced));
+    }
+  }
+  for (Region* const region : found) {
+    if (lacks.zero() || region->key().stream == stream) continue;
     const RegionLock lock(*region);
     lacks = saturating_sub(lacks, region->trim_some(lacks));
   }
   return lacks;
 }
 
-void HeapState::trim_to_target(Bytes size) const {
-  if (!trim_some_to_target(size).zero()) trim_cached();
+void HeapState::trim_to_target(CUstream stream, Bytes size) {
+  if (!trim_some_to_target(stream, size).zero()) trim_cached();
   const bool is_short = size > accounting.room_to_target();
   for (ReplayRegion* const region : replay_regions()) {
     const LightLock lock(region->mutex);

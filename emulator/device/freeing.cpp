@@ -2,6 +2,7 @@
 #include "emulator/device/freeing.h"
 
 #include <utility>
+#include <vector>
 
 namespace spillway::emulator {
 
@@ -77,11 +78,19 @@ CUresult unregister_host(Machine& machine, void* at, const char* operation) {
 }
 
 CUresult unmap(Machine& machine, CUdeviceptr at, std::size_t bytes) {
-  const CUresult result = machine.virtual_memory.unmap(at, bytes);
+  std::vector<VirtualMemory::Unmapped> ended;
+  const CUresult result = machine.virtual_memory.unmap(at, bytes, &ended);
   if (result != CUDA_SUCCESS) return result;
-  if (machine.ordering.end_view({at, at + bytes})) return CUDA_SUCCESS;
-  machine.ordering.host_access(Range{at, at + bytes}, true, "cuMemUnmap");
-  machine.ordering.forget({at, at + bytes});
+  for (const auto& [range, others, was_first] : ended) {
+    if (!was_first) {
+      machine.ordering.end_view(range);
+    } else if (!others.empty()) {
+      machine.ordering.end_original(range, others);
+    } else {
+      machine.ordering.host_access(range, true, "cuMemUnmap");
+      machine.ordering.forget(range);
+    }
+  }
   return CUDA_SUCCESS;
 }
 

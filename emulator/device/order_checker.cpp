@@ -119,6 +119,35 @@ void OrderChecker::forget(Range range) {
   segments_.erase(segments_.lower_bound(range.begin), segments_.lower_bound(range.end));
 }
 
+void OrderChecker::move(Range range, std::uintptr_t to) {
+  split(range.begin);
+  split(range.end);
+  const auto moved = [&](Range from) {
+    const std::uintptr_t begin = from.begin - range.begin + to;
+    return Range{begin, begin + from.bytes()};
+  };
+  forget(moved(range));
+  const auto first = segments_.lower_bound(range.begin);
+  const auto last = segments_.lower_bound(range.end);
+  std::vector<Segment> segments;
+  for (auto each = first; each != last; ++each)
+    segments.push_back(std::move(each->second));
+  segments_.erase(first, last);
+  for (Segment& segment : segments) {
+    segment.range = moved(segment.range);
+    for (std::vector<Access>* const accesses : {&segment.writes, &segment.reads}) {
+      for (Access& access : *accesses) {
+        access.range = moved(access.range);
+        if (access.rows != nullptr) {
+          const std::uintptr_t begin = moved(access.rows->extent()).begin;
+          access.rows = std::make_shared<const Strided>(access.rows->moved_to(begin));
+        }
+      }
+    }
+    segments_.emplace(segment.range.begin, std::move(segment));
+  }
+}
+
 void OrderChecker::take_races(OrderChecker& from) {
   for (Race& race : from.races_)
     add(std::move(race));

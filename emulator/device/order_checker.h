@@ -56,6 +56,9 @@ class OrderChecker {
   /// The bytes were released to the driver; later contents are unrelated.
   void forget(Range range);
 
+  /// The bytes are known by addresses from `to` on now.
+  void move(Range range, std::uintptr_t to);
+
   /// The text of race `index`; null past the last one. The first 1024 races are kept. Valid
   /// until the next call for the same race.
   const char* race(std::size_t index);

@@ -90,6 +90,18 @@ void Ordering::host_access(const Strided& bytes, bool write, const char* operati
   });
 }
 
+void Ordering::end_original(Range original, const std::vector<std::uintptr_t>& views) {
+  if (!check_) return;
+  const auto range_at = [&](std::uintptr_t at) {
+    return Range{at, at + original.bytes()};
+  };
+  const std::uintptr_t first = views.front();
+  views_.remove(range_at(first));
+  for (const std::uintptr_t view : views)
+    if (view != first) views_.add(range_at(view), first);
+  checker_.move(original, first);
+}
+
 void Ordering::forget(Range range) {
   if (check_) checker_.forget(range);
 }

@@ -50,8 +50,13 @@ class Ordering {
     if (check_) views_.add(view, original);
   }
 
-  /// Ends such a view; returns whether there was one. Recorded accesses stay.
-  bool end_view(Range range) { return check_ && views_.remove(range); }
+  /// Ends such a view. Recorded accesses stay.
+  void end_view(Range range) {
+    if (check_) views_.remove(range);
+  }
+
+  /// Ends the first mapping of memory that has `views`, of which the first one replaces it.
+  void end_original(Range original, const std::vector<std::uintptr_t>& views);
 
  private:
   OrderChecker& checker_;

@@ -3,14 +3,11 @@
 
 namespace spillway::emulator {
 
-bool Views::remove(Range range) {
-  bool any = false;
+void Views::remove(Range range) {
   for (auto view = first_overlap(views_, range); view != views_.end();
        view = first_overlap(views_, range)) {
     views_.erase(view);
-    any = true;
   }
-  return any;
 }
 
 }  // namespace spillway::emulator

@@ -19,8 +19,8 @@ class Views {
   /// Accesses to `view` are accesses to the memory mapped from `original` on too.
   void add(Range view, std::uintptr_t original) { views_[view.begin] = {view, original}; }
 
-  /// Removes the views in this range; returns whether there were any.
-  bool remove(Range range);
+  /// Removes the views in this range.
+  void remove(Range range);
 
   /// Calls `see(bytes)` with the bytes at their first addresses. A strided access to memory in
   /// several mappings counts as an access to all bytes in between.

@@ -182,8 +182,8 @@ CUresult VirtualMemory::map(CUdeviceptr at,
   if (!MemoryFile::map(file, *range, *physical->second.offset, PROT_NONE)) {
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
-  if (physical->second.mappings++ == 0) physical->second.first = at;
-  *first = physical->second.first;
+  physical->second.mappings.push_back(at);
+  *first = physical->second.mappings.front();
   runs_ += 1 - neighbors(*range);
   mappings_.emplace(at, Mapping{*range, handle, {}});
   return CUDA_SUCCESS;
@@ -216,7 +216,7 @@ VirtualMemory::Mappings::iterator VirtualMemory::whole_mappings(Range range) {
   return covered == range.end && range.bytes() > 0 ? first : mappings_.end();
 }
 
-CUresult VirtualMemory::unmap(CUdeviceptr at, std::size_t bytes) {
+CUresult VirtualMemory::unmap(CUdeviceptr at, std::size_t bytes, std::vector<Unmapped>* ended) {
   const auto range = Range::of(at, bytes);
   if (!range) return CUDA_ERROR_INVALID_VALUE;
   auto each = whole_mappings(*range);
@@ -228,8 +228,11 @@ CUresult VirtualMemory::unmap(CUdeviceptr at, std::size_t bytes) {
   bump_mapping_generation();
   while (each != mappings_.end() && each->first < range->end) {
     const CUmemGenericAllocationHandle handle = each->second.handle;
+    std::vector<std::uintptr_t>& of_memory = physical_.at(handle).mappings;
+    const bool was_first = of_memory.front() == each->first;
+    std::erase(of_memory, each->first);
+    ended->push_back({each->second.range, of_memory, was_first});
     each = mappings_.erase(each);
-    --physical_.at(handle).mappings;
     drop_if_unused(handle);
   }
   return CUDA_SUCCESS;
@@ -336,7 +339,7 @@ std::size_t VirtualMemory::bytes_of(CUmemGenericAllocationHandle handle) const {
 void VirtualMemory::drop_if_unused(CUmemGenericAllocationHandle handle) {
   const auto found = physical_.find(handle);
   const Physical& physical = found->second;
-  if (physical.references > 0 || physical.mappings > 0) return;
+  if (physical.references > 0 || !physical.mappings.empty()) return;
   if (!physical.foreign) capacity_.give(physical.properties.location.id, physical.bytes);
   const bool ours = physical.offset && !physical.shared && !physical.foreign;
   if (ours) file_of(physical).drop(*physical.offset, physical.bytes);

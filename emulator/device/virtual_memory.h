@@ -16,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 namespace spillway::emulator {
 
@@ -54,7 +55,17 @@ class VirtualMemory {
                std::size_t offset,
                CUmemGenericAllocationHandle handle,
                std::uintptr_t* first);
-  CUresult unmap(CUdeviceptr at, std::size_t bytes);
+
+  /// A mapping that has ended. `others`: the addresses at which its memory is still mapped, in the
+  /// order of mapping. `was_first`: it was mapped before all of them.
+  struct Unmapped {
+    Range range;
+    std::vector<std::uintptr_t> others;
+    bool was_first;
+  };
+
+  /// `ended`: the mappings in the range.
+  CUresult unmap(CUdeviceptr at, std::size_t bytes, std::vector<Unmapped>* ended);
   CUresult set_access(CUdeviceptr at,
                       std::size_t bytes,
                       const CUmemAccessDesc* access,
@@ -83,12 +94,11 @@ class VirtualMemory {
   struct Physical {
     CUmemAllocationProp properties;
     std::size_t bytes;
-    std::optional<off_t> offset{};    // in the file, set by the first mapping
-    bool shared = false;              // another process may know it
-    std::shared_ptr<File> foreign{};  // the file of its process
-    int references = 1;               // of the program: created, retained
-    int mappings = 0;
-    std::uintptr_t first = 0;  // the first of them
+    std::optional<off_t> offset{};           // in the file, set by the first mapping
+    bool shared = false;                     // another process may know it
+    std::shared_ptr<File> foreign{};         // the file of its process
+    int references = 1;                      // of the program: created, retained
+    std::vector<std::uintptr_t> mappings{};  // their addresses, in the order of mapping
   };
 
   struct Mapping {

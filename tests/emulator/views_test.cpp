@@ -71,6 +71,39 @@ TEST_F(ViewsTest, UnorderedAccessesThroughTwoAddressesAreReported) {
   EXPECT_NE(reports()[0].find("\"aten::mul\""), std::string::npos);
 }
 
+TEST_F(ViewsTest, WhereTheFirstMappingEndsAccessesThroughItStayKnown) {
+  operation(in_, unit(0) + kPage, kPage, true, "aten::add");
+  ASSERT_EQ(CU(MemUnmap, 10020)(base_, kUnit), CUDA_SUCCESS);
+  operation(out_, unit(3), kPage, false, "aten::mul");
+  EXPECT_EQ(reports().size(), 0U);
+  operation(out_, unit(3) + kPage, kPage, false, "aten::mul");
+
+  ASSERT_EQ(reports().size(), 1U);
+  EXPECT_NE(reports()[0].find("\"aten::add\""), std::string::npos);
+  ASSERT_EQ(map(0, 0), CUDA_SUCCESS);
+}
+
+TEST_F(ViewsTest, AtAnAddressOfAnotherMemoryNowTheyAreNotKnown) {
+  operation(in_, unit(0), kPage, true, "aten::add");
+  ASSERT_EQ(CU(MemUnmap, 10020)(base_, kUnit), CUDA_SUCCESS);
+  ASSERT_EQ(map(0, 1), CUDA_SUCCESS);
+  operation(out_, unit(0), kPage, false, "aten::mul");
+
+  EXPECT_EQ(reports().size(), 0U);
+}
+
+TEST_F(ViewsTest, OnlyTheEndOfTheLastMappingIsAUseOfTheMemory) {
+  operation(in_, unit(0), kPage, true, "aten::add");
+  ASSERT_EQ(CU(MemUnmap, 10020)(base_, kUnit), CUDA_SUCCESS);
+  EXPECT_EQ(reports().size(), 0U);
+  ASSERT_EQ(CU(MemUnmap, 10020)(base_ + 3 * kUnit, kUnit), CUDA_SUCCESS);
+
+  ASSERT_EQ(reports().size(), 1U);
+  EXPECT_NE(reports()[0].find("\"cuMemUnmap\""), std::string::npos);
+  ASSERT_EQ(map(0, 0), CUDA_SUCCESS);
+  ASSERT_EQ(map(3, 0), CUDA_SUCCESS);
+}
+
 TEST_F(ViewsTest, OrderedOnesAreNot) {
   operation(in_, unit(0), kPage, true, "aten::add");
   order(in_, out_);

@@ -106,6 +106,47 @@ class HeapOrderTest : public HeapTest {
   std::uint64_t reports_ = 0;
 };
 
+TEST_F(HeapOrderTest, MemoryMovesInStreamOrderWhileTheDeviceStillUsesItsFormerAddress) {
+  allocate(2_MiB);  // keeps them apart
+  const auto other = allocate(2_MiB);
+  allocate(2_MiB);
+  EXPECT_EQ(table_.MemcpyDtoHAsync(out_->data(), block_.address(), kSize, main_.handle()),
+            CUDA_SUCCESS);
+  free(block_);
+  free(other);
+  heap_->placement().set_target(heap_->stats().reserved);
+  block_ = allocate(4_MiB);
+  write(*new_);
+  EXPECT_EQ(table_.StreamSynchronize(main_.handle()), CUDA_SUCCESS);
+  EXPECT_EQ(table_.MemcpyDtoHAsync(old_->data(), block_.address(), kSize, main_.handle()),
+            CUDA_SUCCESS);
+  EXPECT_EQ(table_.StreamSynchronize(main_.handle()), CUDA_SUCCESS);
+
+  EXPECT_EQ(out_->first(), 11);
+  EXPECT_EQ(old_->first(), 22);
+  EXPECT_EQ(reports(), 0U);
+}
+
+TEST_F(HeapOrderTest, MemoryMovesAfterACopyOnAnotherStreamHasReadIt) {
+  allocate(2_MiB);  // keeps them apart
+  const auto other = allocate(2_MiB);
+  allocate(2_MiB);
+  read_on_side();
+  heap_->add_fence(block_, timeline(table_).mark().value());
+  free(block_);
+  free(other);
+  heap_->placement().set_target(heap_->stats().reserved);
+  block_ = allocate(4_MiB);
+  write(*new_);
+  EXPECT_EQ(table_.MemcpyHtoDAsync((block_ + 2_MiB).address(), new_->data(), kSize, main_.handle()),
+            CUDA_SUCCESS);
+  EXPECT_EQ(table_.StreamSynchronize(main_.handle()), CUDA_SUCCESS);
+  EXPECT_EQ(table_.StreamSynchronize(side_.handle()), CUDA_SUCCESS);
+
+  EXPECT_EQ(out_->first(), 11);
+  EXPECT_EQ(reports(), 0U);
+}
+
 TEST_F(HeapOrderTest, AReaderOfAFreedBlockSeesTheOldBytes) {
   read_on_side();
   heap_->add_fence(block_, timeline(table_).mark().value());

@@ -16,7 +16,7 @@ SIZE = 16 * WIDTH * 4
 @case
 def memory_falls_from_plain_to_checkpointed_to_offloaded_to_the_byte():
     def after_forward(net):
-        """What is held in most of five rounds: the first makes what the libraries need, and what earlier cases
+        """What is held in most rounds: the first makes what the libraries need, and what earlier cases
         have left may go in any."""
         x, held = batch(), []
         for _ in range(5):

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "allocator/heap/spare_chunks.h"
+
+#include "allocator/heap/accounting.h"
+#include "emulator/emulator.h"
+#include "tests/heap/heap_fixture.h"
+
+#include <optional>
+
+namespace spillway {
+namespace {
+
+/// A chunk of 2 MiB that no block uses any more.
+class SpareChunksTest : public HeapTest {
+ protected:
+  void SetUp() override {
+    HeapTest::SetUp();
+    spares_.emplace(device_, accounting_);
+    const CUmemAllocationProp memory{CU_MEM_ALLOCATION_TYPE_PINNED,
+                                     CU_MEM_HANDLE_TYPE_NONE,
+                                     {CU_MEM_LOCATION_TYPE_DEVICE, {0}},
+                                     nullptr,
+                                     {}};
+    ASSERT_EQ(table_.MemCreate(&chunk_.handle, chunk_.size.count(), &memory, 0), CUDA_SUCCESS);
+    accounting_.mapped(chunk_.size, 1);
+    used_ = spillway_emulator_used(0);
+  }
+
+  void TearDown() override {
+    spares_.reset();
+    HeapTest::TearDown();
+  }
+
+  /// In a scope, the chunk leaves its block.
+  void leave() {
+    const SpareChunks::Scope scope(*spares_);
+    accounting_.unmapped(chunk_.size, 0);
+    spares_->add(chunk_);
+  }
+
+  /// Maps the chunk at an address that the device uses until a query sees it.
+  void map_formerly() {
+    CUdeviceptr at = 0;
+    ASSERT_EQ(table_.MemAddressReserve(&at, chunk_.size.count(), 0, 0, 0), CUDA_SUCCESS);
+    ASSERT_EQ(table_.MemMap(at, chunk_.size.count(), 0, chunk_.handle, 0), CUDA_SUCCESS);
+    spares_->formers().add(driver::DevicePtr(at), {chunk_.size, chunk_.handle, stuck_fence()});
+  }
+
+  [[nodiscard]] Bytes reserved() const {
+    HeapStats stats;
+    accounting_.read(stats);
+    return stats.reserved;
+  }
+
+  [[nodiscard]] bool exists() const { return spillway_emulator_used(0) == used_; }
+
+  Accounting accounting_{HeapOptions{}};
+  std::optional<SpareChunks> spares_;
+  Chunk chunk_{2_MiB, 0};
+  std::uint64_t used_ = 0;
+};
+
+TEST_F(SpareChunksTest, WithinATargetAChunkStaysReservedForTheNextScope) {
+  accounting_.set_target(2_MiB);
+  leave();
+  EXPECT_TRUE(exists());
+  EXPECT_EQ(reserved(), 2_MiB);
+  EXPECT_EQ(spares_->bytes(), 2_MiB);
+
+  const SpareChunks::Scope scope(*spares_);
+  EXPECT_EQ(reserved(), 0_B);
+  const auto taken = spares_->take(2_MiB);
+  ASSERT_TRUE(taken);
+  EXPECT_EQ(taken->handle, chunk_.handle);
+  table_.MemRelease(taken->handle);
+}
+
+TEST_F(SpareChunksTest, WithoutATargetItIsReleased) {
+  leave();
+  EXPECT_FALSE(exists());
+  EXPECT_EQ(reserved(), 0_B);
+}
+
+TEST_F(SpareChunksTest, BeyondTheTargetItIsReleasedUnlessTheDeviceUsesAFormerMapping) {
+  accounting_.set_target(1_MiB);
+  map_formerly();
+  leave();
+  EXPECT_TRUE(exists());
+  EXPECT_EQ(reserved(), 2_MiB);
+
+  EXPECT_EQ(spares_->trim(), 2_MiB);  // waits
+  EXPECT_FALSE(exists());
+  EXPECT_EQ(reserved(), 0_B);
+}
+
+TEST_F(SpareChunksTest, BeyondTheTargetItIsReleased) {
+  accounting_.set_target(1_MiB);
+  leave();
+  EXPECT_FALSE(exists());
+  EXPECT_EQ(reserved(), 0_B);
+}
+
+TEST_F(SpareChunksTest, ABudgetWithoutRoomForMoreMemoryReleasesItEvenIfThatWaits) {
+  accounting_.set_target(2_MiB);
+  accounting_.set_budget(3_MiB);
+  map_formerly();
+  leave();
+  const SpareChunks::Scope scope(*spares_);
+
+  spares_->make_room(1_MiB);
+  EXPECT_TRUE(exists());
+  spares_->make_room(2_MiB);
+  EXPECT_FALSE(exists());
+}
+
+}  // namespace
+}  // namespace spillway
