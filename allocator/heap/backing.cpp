@@ -4,6 +4,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 
 namespace spillway {
@@ -53,7 +54,8 @@ Bytes Backing::most_of_a_chunk() const {
   if (target.zero()) return most_;
   const Bytes small = std::min(Bytes{target.count() / 1024}, 8_MiB);
   const Bytes large = std::min(Bytes{target.count() / 2048}, 16_MiB);
-  return std::max(std::max(small, large).rounded_down(granularity_), granularity_);
+  // Most sizes are multiples of a power of two, and chunks of one size are exchanged without waste.
+  return std::max(Bytes{std::bit_floor(std::max(small, large).count())}, granularity_);
 }
 
 Status Backing::map(Range where, const std::vector<driver::DevicePtr>* cuts) {
