@@ -107,7 +107,7 @@ Status Backing::make_chunks(Range where, const std::vector<driver::DevicePtr>* c
 Result<Chunk> Backing::map_chunk(driver::DevicePtr at, Bytes size, Made& made) {
   const driver::Api& api = *device_.api;
   Chunk chunk{size, 0};
-  if (const std::optional<Chunk> spare = spares_.take(size)) {
+  if (const std::optional<Chunk> spare = spares_.take(size, made.size + size)) {
     chunk = *spare;
   } else {
     spares_.make_room(made.size + size);

@@ -13,15 +13,16 @@ void SpareChunks::add(const Chunk& chunk) {
   }
 }
 
-std::optional<Chunk> SpareChunks::take(Bytes size) {
+std::optional<Chunk> SpareChunks::take(Bytes size, Bytes more) {
   auto found = chunks_.rend();
   for (auto each = chunks_.rbegin(); each != chunks_.rend(); ++each) {
     if (each->size > size) continue;
     if (found == chunks_.rend() || each->size > found->size) found = each;
     if (each->size == size) break;
   }
-  // Each chunk costs calls to the driver, as often as it moves.
-  if (found == chunks_.rend() || found->size + found->size < size) return std::nullopt;
+  if (found == chunks_.rend()) return std::nullopt;
+  // Each chunk costs calls to the driver, as often as it moves; to make room may cost a wait.
+  if (found->size + found->size < size && has_room(more)) return std::nullopt;
   const Chunk chunk = *found;
   *found = chunks_.back();
   chunks_.pop_back();
@@ -29,7 +30,7 @@ std::optional<Chunk> SpareChunks::take(Bytes size) {
 }
 
 void SpareChunks::make_room(Bytes size) {
-  while (bytes() + size > accounting_.room() && release_one(Wait::kAllowed)) {
+  while (!has_room(size) && release_one(Wait::kAllowed)) {
   }
 }
 

@@ -65,8 +65,9 @@ class SpareChunks {
   /// it, or ends the former mappings and releases it. Stream: as FormerMappings::clear.
   void add(const Chunk& chunk);
 
-  /// The largest one of at most this size; none if it has less than half of it.
-  std::optional<Chunk> take(Bytes size);
+  /// The largest one of at most this size. None if it has less than half of it, while there is room
+  /// for `more` new bytes.
+  std::optional<Chunk> take(Bytes size, Bytes more);
 
   /// Makes room within the limit and the budget for this many bytes that are not in the accounting
   /// yet.
@@ -87,6 +88,9 @@ class SpareChunks {
 
   void begin_scope();
   void end_scope();
+
+  [[nodiscard]] bool has_room(Bytes size) const { return bytes() + size <= accounting_.room(); }
+
   bool release_one(Wait wait);
   bool release(const Chunk& chunk);
 

@@ -69,9 +69,21 @@ TEST_F(SpareChunksTest, WithinATargetAChunkStaysReservedForTheNextScope) {
 
   const SpareChunks::Scope scope(*spares_);
   EXPECT_EQ(reserved(), 0_B);
-  const auto taken = spares_->take(2_MiB);
+  const auto taken = spares_->take(2_MiB, 2_MiB);
   ASSERT_TRUE(taken);
   EXPECT_EQ(taken->handle, chunk_.handle);
+  table_.MemRelease(taken->handle);
+}
+
+TEST_F(SpareChunksTest, ASmallOneIsTakenOnlyWhereThereIsNoRoomForALargerOne) {
+  accounting_.set_target(16_MiB);
+  leave();
+  const SpareChunks::Scope scope(*spares_);
+  EXPECT_FALSE(spares_->take(6_MiB, 6_MiB));
+  accounting_.set_budget(7_MiB);
+
+  const auto taken = spares_->take(6_MiB, 6_MiB);
+  ASSERT_TRUE(taken);
   table_.MemRelease(taken->handle);
 }
 
