@@ -139,10 +139,23 @@ void Accounting::passed(const StepTotals& most) {
   }
 }
 
-void Accounting::mapped(Bytes size, std::uint64_t created) {
+void Accounting::mapped(Bytes size) {
   const Lock lock(mutex_);
-  slow_.driver_allocations += created;
   slow_.reserved_total += size;
+  reserve(size);
+}
+
+void Accounting::created() {
+  const Lock lock(mutex_);
+  ++slow_.driver_allocations;
+}
+
+void Accounting::keep_reserved(Bytes size) {
+  const Lock lock(mutex_);
+  reserve(size);
+}
+
+void Accounting::reserve(Bytes size) {
   slow_.reserved += size;
   target_peak_ = std::max(target_peak_, slow_.reserved);
   if (slow_.reserved > slow_.reserved_peak) {
@@ -155,12 +168,6 @@ void Accounting::unmapped(Bytes size, std::uint64_t released) {
   const Lock lock(mutex_);
   slow_.driver_releases += released;
   slow_.reserved -= size;
-}
-
-void Accounting::keep_reserved(Bytes size) {
-  const Lock lock(mutex_);
-  slow_.reserved += size;
-  slow_.reserved_peak = std::max(slow_.reserved_peak, slow_.reserved);
 }
 
 Bytes Accounting::room() const {

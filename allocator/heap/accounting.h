@@ -39,8 +39,9 @@ class Accounting {
   /// Raises the peaks by a step that has allocated and freed these totals.
   void passed(const StepTotals& most);
 
-  /// `created`: chunks of it that are new.
-  void mapped(Bytes size, std::uint64_t created);
+  void mapped(Bytes size);
+  /// Counts a new chunk.
+  void created();
   void unmapped(Bytes size, std::uint64_t released);
   /// Memory that is not mapped for blocks but stays reserved: spare, or stuck.
   void keep_reserved(Bytes size);
@@ -97,6 +98,7 @@ class Accounting {
   /// The account has used up its grant. Grants it the unused grants of other accounts, or records a
   /// new peak.
   void settle(Account& account, TagId tag);
+  void reserve(Bytes size) SPILLWAY_REQUIRES(mutex_);
   bool grant(Account& account, TagId tag) SPILLWAY_REQUIRES(totals_mutex_);
 
   [[nodiscard]] std::uint64_t offloaded() const {

@@ -67,6 +67,7 @@ Status Backing::map(Range where, const std::vector<driver::DevicePtr>* cuts) {
   const driver::CurrentDevice current(api, device_.context);
   const driver::OutsideCaptures outside(api);
 
+  SPILLWAY_RETURN_IF_ERROR(spares_.formers().clear(where));
   Made made;
   Status status = make_chunks(where, cuts, made);
   if (status.ok()) {
@@ -80,7 +81,7 @@ Status Backing::map(Range where, const std::vector<driver::DevicePtr>* cuts) {
   }
 
   // No call below may fail.
-  accounting_.mapped(where.size, made.created);
+  accounting_.mapped(where.size);
   chunks_.merge(made.chunks);
   return {};
 }
@@ -104,25 +105,44 @@ Status Backing::make_chunks(Range where, const std::vector<driver::DevicePtr>* c
 }
 
 /// Maps a chunk of at most that size there.
-Result<Chunk> Backing::map_chunk(driver::DevicePtr at, Bytes size, Made& made) {
-  const driver::Api& api = *device_.api;
+Result<Chunk> Backing::map_chunk(driver::DevicePtr at, Bytes size, const Made& made) {
   Chunk chunk{size, 0};
+  Status status;
   if (const std::optional<Chunk> spare = spares_.take(size, made.size + size)) {
     chunk = *spare;
+    status = use_after(chunk.last_use);
   } else {
     spares_.make_room(made.size + size);
-    SPILLWAY_RETURN_IF_ERROR(
-        SPILLWAY_CALL(api, MemCreate, &chunk.handle, size.count(), &memory_, 0));
-    driver::count_allocation();
-    ++made.created;
+    SPILLWAY_RETURN_IF_ERROR(create(chunk));
   }
-  Status status = spares_.formers().clear(Range{at, chunk.size});
   if (status.ok()) {
-    status = SPILLWAY_CALL(api, MemMap, at.address(), chunk.size.count(), 0, chunk.handle, 0);
+    status =
+        SPILLWAY_CALL(*device_.api, MemMap, at.address(), chunk.size.count(), 0, chunk.handle, 0);
   }
-  if (status.ok()) return chunk;
-  spares_.add(chunk);
+  if (!status.ok()) {
+    spares_.add(chunk);
+    return status;
+  }
+  chunk.last_use = {};
+  return chunk;
+}
+
+/// Releases spare chunks if the device has no memory otherwise.
+Status Backing::create(Chunk& chunk) {
+  Status status;
+  do {
+    status = SPILLWAY_CALL(*device_.api, MemCreate, &chunk.handle, chunk.size.count(), &memory_, 0);
+  } while (status.code() == Code::kOutOfDeviceMemory && spares_.release_one());
+  if (!status.ok()) return status;
+  driver::count_allocation();
+  accounting_.created();
   return status;
+}
+
+/// The user's later work is ordered after that.
+Status Backing::use_after(driver::Fence last_use) const {
+  if (user_ && driver::Timeline::wait(*user_, last_use).ok()) return {};
+  return driver::Timeline::passed(last_use) ? Status() : driver::Timeline::wait_sync(last_use);
 }
 
 /// Unmaps the chunks of a call of map() that fails.
@@ -197,7 +217,9 @@ void Backing::leave(Range where, driver::Fence last_use) {
   auto chunk = chunks_.find(where.begin);
   SPILLWAY_CHECK(chunk != chunks_.end());
   while (chunk != chunks_.end() && chunk->first < where.end()) {
-    const auto& [at, leaves] = *chunk;
+    const driver::DevicePtr at = chunk->first;
+    Chunk leaves = chunk->second;
+    leaves.last_use = last_use;
     spares_.formers().add(at, {leaves.size, leaves.handle, last_use});
     SPILLWAY_CHECK(spares_.keeps(leaves));
     accounting_.unmapped(leaves.size, 0);

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,21 +28,24 @@ using Access = std::vector<CUmemAccessDesc>;
 class Backing {
  public:
   /// Requires: both ends of the range and `most`, the default chunk size, are multiples of
-  /// `granularity`. The chunks of `memory` are allocated in this granularity.
+  /// `granularity`. The chunks of `memory` are allocated in this granularity. `user`: the stream
+  /// that uses them; none: any stream.
   Backing(const driver::Device& device,
           const CUmemAllocationProp& memory,
           Bytes granularity,
           Bytes most,
           const Access& access,
           Accounting& accounting,
-          SpareChunks& spares)
+          SpareChunks& spares,
+          std::optional<driver::Stream> user)
       : device_(device),
         memory_(memory),
         granularity_(granularity),
         most_(most),
         access_(access),
         accounting_(accounting),
-        spares_(spares) {}
+        spares_(spares),
+        user_(user) {}
 
   ~Backing();
   Backing(const Backing&) = delete;
@@ -66,18 +70,22 @@ class Backing {
   /// Whether mapping there waits on the host for the device.
   [[nodiscard]] bool must_wait(Range where) const { return spares_.formers().in_use(where); }
 
-  /// Whether the chunk that begins there can become a spare one.
+  /// Whether the chunk that begins there can become a spare one that map() would use.
   [[nodiscard]] bool keeps(driver::DevicePtr chunk) const {
-    return spares_.keeps(chunks_.at(chunk));
+    const Chunk& known = chunks_.at(chunk);
+    return spares_.keeps(known) && known.size <= most_of_a_chunk();
   }
 
   [[nodiscard]] bool is_stuck(driver::DevicePtr at) const;
 
   /// Maps chunks, spare or new ones, side by side. Former mappings there end. With `cuts`, in
   /// address order and whole granules apart, each chunk ends at the next cut at most. Without, each
-  /// has at most the default size. Requires: nothing in `where` is mapped, and `where` consists of
-  /// whole granules. Errors: kOutOfDeviceMemory if the driver or the limit has no room; kDriver.
-  /// After an error only stuck ranges remain mapped.
+  /// has at most the default size.
+  /// Requires: nothing in `where` is mapped, and `where` consists of whole granules.
+  /// Stream: the user waits for the last uses of chunks that moved here from another stream. The
+  /// host waits for former mappings in `where` (must_wait), and for what is released to make room.
+  /// Errors: kOutOfDeviceMemory if the driver or the limit has no room; kDriver. After an error
+  /// only stuck ranges remain mapped.
   Status map(Range where, const std::vector<driver::DevicePtr>* cuts = nullptr);
 
   /// Maps the chunks of `parts` a second time, side by side from `at` on. CUDA calls this virtual
@@ -93,6 +101,9 @@ class Backing {
 
   [[nodiscard]] bool is_view(driver::DevicePtr at) const { return views_.contains(at); }
 
+  /// The largest size of a chunk that map() makes.
+  [[nodiscard]] Bytes most_of_a_chunk() const;
+
   /// Unmaps the chunks of `where` and keeps them as spare ones, or releases their memory. Returns
   /// false if the driver refuses; the chunks are then unchanged.
   /// Requires: `where` consists of whole chunks, and the device has finished all work on them.
@@ -100,8 +111,7 @@ class Backing {
 
   /// The chunks of `where` become spare ones without being unmapped (FormerMappings). `last_use`:
   /// of the memory at these addresses.
-  /// Requires: `where` consists of whole chunks, which SpareChunks keeps. Their memory is used
-  /// next in stream order after `last_use`.
+  /// Requires: `where` consists of whole chunks, which SpareChunks keeps.
   void leave(Range where, driver::Fence last_use);
 
   /// The chunks that contain `where`, as files for other processes.
@@ -115,17 +125,16 @@ class Backing {
  private:
   using Chunks = std::map<driver::DevicePtr, Chunk>;
 
-  [[nodiscard]] Bytes most_of_a_chunk() const;
-
   /// The chunks of one call of map().
   struct Made {
     Chunks chunks;
     Bytes size;
-    std::uint64_t created = 0;
   };
 
   Status make_chunks(Range where, const std::vector<driver::DevicePtr>* cuts, Made& made);
-  Result<Chunk> map_chunk(driver::DevicePtr at, Bytes size, Made& made);
+  Result<Chunk> map_chunk(driver::DevicePtr at, Bytes size, const Made& made);
+  Status create(Chunk& chunk);
+  [[nodiscard]] Status use_after(driver::Fence last_use) const;
   void undo(const Chunks& made);
 
   const driver::Device device_;
@@ -135,6 +144,7 @@ class Backing {
   const Access& access_;
   Accounting& accounting_;
   SpareChunks& spares_;
+  const std::optional<driver::Stream> user_;
   Chunks chunks_;
   std::map<driver::DevicePtr, Bytes> views_;
   std::vector<Range> stuck_;

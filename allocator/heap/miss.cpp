@@ -87,8 +87,8 @@ Result<driver::DevicePtr> HeapState::take_cached(const RegionKey& key,
     if (block.ok()) return block;
     const Bytes growth = size.rounded_up(addresses.granularity());
     if (movable(*this, key.stream) + accounting.room_to_target() >= growth) {
-      trim_some_to_target(key.stream, growth);
-      block = allocate(key, size, requested, tag, Source::kNew);
+      if (trim_some_to_target(key.stream, growth).zero())
+        block = allocate(key, size, requested, tag, Source::kNew);
       if (block.ok()) return block;
     }
   }

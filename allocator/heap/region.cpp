@@ -34,7 +34,10 @@ Region::Region(const RegionParts& parts, RegionKey key, Range range)
                parts.addresses.most_chunk(),
                parts.access,
                parts.accounting,
-               parts.spares),
+               parts.spares,
+               written_while_free(key.pool)
+                   ? std::nullopt
+                   : std::optional(driver::Stream(key.stream, parts.device.id))),
       device_(parts.device),
       key_(key),
       range_(range),

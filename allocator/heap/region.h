@@ -159,10 +159,10 @@ class alignas(64) Region {
   /// last of these frees.
   Bytes trim_some(Bytes enough) SPILLWAY_REQUIRES(mutex);
 
-  /// Such chunks become spare ones until that is at least `enough`, those first that become free
-  /// first. They keep their former mappings, and no call waits for the device. `fenced`: also
-  /// chunks that copies or other streams still use, for which the stream waits. Requires: their
-  /// memory is used next on this heap region's stream. Stream: as FormerMappings; no host wait.
+  /// Chunks that map() would use become spare ones, until those have `enough` bytes or there are no
+  /// more; those first that become free first. `fenced`: also those that copies or other streams
+  /// still use, for which the stream waits.
+  /// Stream: no host wait. Another stream that uses such a chunk next waits (Backing::map).
   Bytes move_out(Bytes enough, Fenced fenced) SPILLWAY_REQUIRES(mutex);
 
   /// Bytes that move_out could move.
@@ -285,8 +285,8 @@ class alignas(64) Region {
   Block* first_ SPILLWAY_GUARDED_BY(mutex);
   Block* gaps_ SPILLWAY_GUARDED_BY(mutex);
   Bytes cached_ SPILLWAY_GUARDED_BY(mutex);  // free
-  // Points of the stream, made by trim_some: what was freed before one is no longer used once it
-  // has passed.
+  // Points of the stream, made by trim_some and move_out: what was freed before one is no longer
+  // used once it has passed.
   std::deque<driver::Fence> marks_ SPILLWAY_GUARDED_BY(mutex);
   std::uint64_t next_mark_ SPILLWAY_GUARDED_BY(mutex) = 0;  // the number of the next one
 };

@@ -37,6 +37,7 @@ Bytes Region::move_out(Bytes enough, Fenced fenced) {
   if (written_while_free(key_.pool)) return {};
   std::vector<FreeChunk> chunks = movable_chunks(fenced);
   keep_oldest(chunks, enough);
+  if (chunks.empty()) return {};
   for (const FreeChunk& each : chunks)
     if (each.block->ties != nullptr && !settle(each.block).ok()) return {};
   driver::progress::rely_on(this);

@@ -16,7 +16,7 @@ void SpareChunks::add(const Chunk& chunk) {
 std::optional<Chunk> SpareChunks::take(Bytes size, Bytes more) {
   auto found = chunks_.rend();
   for (auto each = chunks_.rbegin(); each != chunks_.rend(); ++each) {
-    if (each->size > size) continue;
+    if (each->size > size || each->exported) continue;
     if (found == chunks_.rend() || each->size > found->size) found = each;
     if (each->size == size) break;
   }
@@ -27,6 +27,11 @@ std::optional<Chunk> SpareChunks::take(Bytes size, Bytes more) {
   *found = chunks_.back();
   chunks_.pop_back();
   return chunk;
+}
+
+bool SpareChunks::has_room(Bytes size) const {
+  const bool has_budget = !accounting_.budget().zero();
+  return bytes() + size <= (has_budget ? accounting_.room() : accounting_.room_to_target());
 }
 
 void SpareChunks::make_room(Bytes size) {
@@ -66,10 +71,10 @@ Bytes SpareChunks::bytes() const {
 /// Releases a chunk, the latest one whose former mappings the device does not use if there is one.
 /// False if none can be released.
 bool SpareChunks::release_one(Wait wait) {
-  for (const bool in_use : {false, true}) {
+  for (const bool in_use : {false, true}) {  // it may pass meanwhile
     if (in_use && wait == Wait::kNever) return false;
     for (auto each = chunks_.rbegin(); each != chunks_.rend(); ++each) {
-      if (formers_.in_use(each->handle) != in_use || !release(*each)) continue;
+      if ((!in_use && formers_.in_use(each->handle)) || !release(*each)) continue;
       chunks_.erase(std::prev(each.base()));
       return true;
     }

@@ -16,11 +16,13 @@ namespace spillway {
 struct Chunk {
   Bytes size;
   CUmemGenericAllocationHandle handle;
-  bool exported = false;  // other processes may map it
+  bool exported = false;     // other processes may map it
+  driver::Fence last_use{};  // of a chunk that has moved in stream order: see Backing::leave
 };
 
 /// Chunks that have left one address and are about to be mapped at another one: creating and
-/// releasing physical memory are the driver's slowest calls. Under a target, chunks that nothing
+/// releasing physical memory are the driver's slowest calls. A stream uses one after its last use
+/// (Chunk::last_use). Under a target, chunks that nothing
 /// has used stay for the next scope: a release would wait until their former mappings can end.
 /// Within a scope their memory counts as released, otherwise as reserved.
 ///
@@ -36,8 +38,9 @@ class SpareChunks {
   SpareChunks(const SpareChunks&) = delete;
   SpareChunks& operator=(const SpareChunks&) = delete;
 
-  /// Chunks are kept while it exists. What has not been used by then is released, except for what
-  /// a target has room for, and under a target what the device still uses.
+  /// Chunks are kept while it exists. What has not been used by then is released, after a wait of
+  /// the host if the device still uses it. Under a target, what it has room for stays, and what the
+  /// device still uses.
   class Scope {
    public:
     explicit Scope(SpareChunks& spares) : spares_(spares) {
@@ -62,16 +65,20 @@ class SpareChunks {
   [[nodiscard]] bool keeps(const Chunk& chunk) const { return scopes_ > 0 && !chunk.exported; }
 
   /// Takes a chunk that is not mapped except for former mappings, and not in the accounting. Keeps
-  /// it, or ends the former mappings and releases it. Stream: as FormerMappings::clear.
+  /// it, or ends the former mappings and releases it. What the driver refuses to end stays.
+  /// Stream: as FormerMappings::clear.
   void add(const Chunk& chunk);
 
   /// The largest one of at most this size. None if it has less than half of it, while there is room
   /// for `more` new bytes.
   std::optional<Chunk> take(Bytes size, Bytes more);
 
-  /// Makes room within the limit and the budget for this many bytes that are not in the accounting
-  /// yet.
+  /// Makes room for this many new bytes, not in the accounting yet: within the budget if there is
+  /// one, else within the target. Without both, no more memory exists with them than before.
   void make_room(Bytes size);
+
+  /// Releases a chunk, for which it may wait. False if there is none.
+  bool release_one() { return release_one(Wait::kAllowed); }
 
   /// Releases all chunks, unless there is a scope. Returns the released bytes. Stream: as
   /// FormerMappings::clear.
@@ -89,7 +96,7 @@ class SpareChunks {
   void begin_scope();
   void end_scope();
 
-  [[nodiscard]] bool has_room(Bytes size) const { return bytes() + size <= accounting_.room(); }
+  [[nodiscard]] bool has_room(Bytes size) const;
 
   bool release_one(Wait wait);
   bool release(const Chunk& chunk);

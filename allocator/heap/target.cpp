@@ -181,8 +181,9 @@ Bytes HeapState::trim_some_to_target(CUstream stream, Bytes size, std::optional<
       lacks = saturating_sub(lacks, region->move_out(lacks, fenced));
     }
   }
+  // Of other streams, and what cannot move.
   for (Region* const region : found) {
-    if (lacks.zero() || region->key().stream == stream) continue;
+    if (lacks.zero()) break;
     const RegionLock lock(*region);
     lacks = saturating_sub(lacks, region->trim_some(lacks));
   }

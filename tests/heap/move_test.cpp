@@ -134,6 +134,32 @@ TEST_F(MoveTest, MemoryThatACopyReadsMovesAfterAWaitOfItsStream) {
   EXPECT_EQ(heap_->stats().cached, 0_B);
 }
 
+TEST_F(MoveTest, OfBlocksThatCopiesReadTheOneWhoseCopyEndsFirstIsHandedOut) {
+  driver::Timeline& copies = timeline(stuck_table_);
+  const auto later = allocate(6_MiB);
+  allocate(2_MiB);
+  const auto first = allocate(8_MiB);
+  allocate(2_MiB);
+  for (const driver::DevicePtr at : {first, later}) {
+    heap_->add_fence(at, copies.mark().value());
+    free(at);
+  }
+
+  EXPECT_EQ(allocate_within_reserved(6_MiB), first);
+}
+
+TEST_F(MoveTest, NothingIsMappedWhereAMappingWouldHaveToBeWaitedFor) {
+  const auto holes = make_holes({{2_MiB}, {2_MiB}});
+  allocate_within_reserved(4_MiB);
+  heap_->placement().set_target(64_MiB);
+
+  const auto block = allocate(2_MiB);
+
+  EXPECT_NE(block, holes.at(0));
+  EXPECT_NE(block, holes.at(1));
+  EXPECT_EQ(counts_.host_waits, 0);
+}
+
 TEST_F(MoveTest, AMappingThatTheDriverDoesNotEndKeepsItsMemory) {
   make_holes({{2_MiB}, {2_MiB}});
   const auto block = allocate_within_reserved(4_MiB);

@@ -22,7 +22,8 @@ class SpareChunksTest : public HeapTest {
                                      nullptr,
                                      {}};
     ASSERT_EQ(table_.MemCreate(&chunk_.handle, chunk_.size.count(), &memory, 0), CUDA_SUCCESS);
-    accounting_.mapped(chunk_.size, 1);
+    accounting_.created();
+    accounting_.mapped(chunk_.size);
     used_ = spillway_emulator_used(0);
   }
 
