@@ -3,6 +3,7 @@
 #include "emulator/emulator.h"
 #include "tests/heap/heap_fixture.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <random>
@@ -49,21 +50,36 @@ class LargeChunksTest : public HeapTest {
   static inline std::mt19937_64 random_{1};
 };
 
-TEST_F(LargeChunksTest, AFullDeviceReleasesCachedChunksThatAreTooSmall) {
-  const auto blocks = fill(2_MiB);
-  for (std::size_t each = 0; each < blocks.size() / 2; ++each)
-    free(blocks[each]);
+TEST_F(LargeChunksTest, AFullDeviceReleasesCachedChunksOfOtherSizes) {
+  constexpr std::uint64_t kPlenty = std::uint64_t{512} << 30U;
+  for (const Bytes target : {0_B, Bytes{kPlenty}}) {
+    for (const auto& [cached, wanted] : {std::pair(2_MiB, 16_MiB), std::pair(16_MiB, 2_MiB)}) {
+      make_heap({});
+      heap_->placement().set_target(target);
+      const auto blocks = fill(cached);
+      fill(2_MiB);
+      for (std::size_t each = 0; each < blocks.size() / 2; ++each)
+        free(blocks[each]);
 
-  EXPECT_NE(allocate(16_MiB), driver::DevicePtr{});
+      EXPECT_NE(allocate(wanted), driver::DevicePtr{}) << target.count();
+    }
+  }
 }
 
-TEST_F(LargeChunksTest, AFullDeviceReleasesCachedChunksThatAreTooLarge) {
-  const auto blocks = fill(16_MiB);
-  fill(2_MiB);
-  for (const driver::DevicePtr at : blocks)
+TEST_F(LargeChunksTest, ChunksThatAreTooLargeForTheTargetAreReleased) {
+  std::vector<driver::DevicePtr> holes;
+  for (int each = 0; each < 2; ++each) {
+    holes.push_back(allocate(16_MiB));
+    allocate(2_MiB);
+  }
+  for (const driver::DevicePtr at : holes)
     free(at);
+  const Bytes target = heap_->stats().reserved;
+  heap_->placement().set_target(target);
 
-  EXPECT_NE(allocate(2_MiB), driver::DevicePtr{});
+  allocate(20_MiB);
+
+  EXPECT_LE(heap_->stats().reserved, target);
 }
 
 TEST_F(LargeChunksTest, TheBudgetHoldsAndWhatIsReservedExistsInRandomCalls) {
@@ -110,6 +126,8 @@ class LargeChunksOrderTest : public HeapTest {
   static constexpr std::size_t kSize = std::size_t{1} << 20U;
   static constexpr std::size_t kReads = 64;
   static constexpr std::size_t kHostBytes = (256 + kReads) * kSize;
+  static constexpr Bytes kBeside{std::uint64_t{4} << 30U};
+  static constexpr Bytes kTarget{std::uint64_t{5} << 30U};
 
   struct Written {
     driver::DevicePtr at;
@@ -168,9 +186,11 @@ class LargeChunksOrderTest : public HeapTest {
 };
 
 TEST_F(LargeChunksOrderTest, AnotherStreamUsesASpareChunkAfterTheOneThatItHasLeft) {
+  heap_->placement().set_target(kTarget);  // chunks have up to 4 MiB
+  allocate(kBeside);
   std::vector<driver::DevicePtr> holes;
   for (int each = 0; each < 2; ++each) {
-    holes.push_back(allocate(6_MiB));
+    holes.push_back(allocate(4_MiB));
     allocate(2_MiB);
   }
   for (const driver::DevicePtr at : holes) {
@@ -180,11 +200,14 @@ TEST_F(LargeChunksOrderTest, AnotherStreamUsesASpareChunkAfterTheOneThatItHasLef
   for (const driver::DevicePtr at : holes)
     free(at);
   heap_->placement().set_target(heap_->stats().reserved);
-  allocate(8_MiB);
+  heap_->limits().set_budget(heap_->stats().reserved + 64_MiB);
+  allocate(6_MiB);  // one chunk and a new one of 2 MiB: another one is spare
+  const auto chunks = heap_->stats().driver_allocations;
 
-  heap_->placement().set_target(Bytes{std::uint64_t{64} << 30U});
-  write(allocate(6_MiB, side_), 22, side_);
+  heap_->placement().set_target(kTarget);
+  write(allocate(4_MiB, side_), 22, side_);
 
+  EXPECT_EQ(heap_->stats().driver_allocations, chunks);
   expect_what_was_written();
 }
 
@@ -192,7 +215,9 @@ TEST_F(LargeChunksOrderTest, RandomCallsOnTwoStreamsStayInOrder) {
   for (unsigned seed = 1; seed <= 16; ++seed) {
     std::mt19937_64 random(seed);
     std::vector<Written> blocks;
-    const Bytes budget{(30 + random() % 60) << 20U};
+    heap_->placement().set_target(kTarget);
+    allocate(kBeside);
+    const Bytes budget = kBeside + Bytes{(30 + random() % 60) << 20U};
     int value = 0;
     for (int call = 0; call < 150; ++call) {
       if (call % 40 == 10) heap_->placement().set_target(budget);

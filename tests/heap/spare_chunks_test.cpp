@@ -76,6 +76,47 @@ TEST_F(SpareChunksTest, WithinATargetAChunkStaysReservedForTheNextScope) {
   table_.MemRelease(taken->handle);
 }
 
+TEST_F(SpareChunksTest, OneThatStaysCountsInTheTargetsPeak) {
+  accounting_.set_target(2_MiB);
+  {
+    const SpareChunks::Scope scope(*spares_);
+    accounting_.unmapped(chunk_.size, 0);
+    spares_->add(chunk_);
+    accounting_.begin_target_peak();
+  }
+  EXPECT_EQ(accounting_.target_peak(), 2_MiB);
+}
+
+TEST_F(SpareChunksTest, OneThatOtherProcessesMayMapIsNotTaken) {
+  accounting_.set_target(16_MiB);
+  map_formerly();
+  table_.MemUnmap = [](CUdeviceptr, std::size_t) {
+    return CUDA_ERROR_UNKNOWN;
+  };
+  chunk_.exported = true;
+  leave();
+  EXPECT_TRUE(exists());
+
+  const SpareChunks::Scope scope(*spares_);
+  EXPECT_FALSE(spares_->take(2_MiB, 2_MiB));
+  table_.MemUnmap = driver::api().value()->MemUnmap;
+}
+
+TEST_F(SpareChunksTest, OneWhoseUseEndsWhileAChunkIsSoughtIsReleased) {
+  static int queries = 0;
+  queries = 0;
+  stuck_table_.EventQuery = [](CUevent) {
+    return queries++ == 0 ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+  };
+  accounting_.set_target(2_MiB);
+  map_formerly();
+  leave();
+  queries = 0;
+
+  EXPECT_EQ(spares_->trim(), 2_MiB);
+  EXPECT_FALSE(exists());
+}
+
 TEST_F(SpareChunksTest, ASmallOneIsTakenOnlyWhereThereIsNoRoomForALargerOne) {
   accounting_.set_target(16_MiB);
   leave();
