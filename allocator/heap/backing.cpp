@@ -81,6 +81,8 @@ Status Backing::map(Range where, const std::vector<driver::DevicePtr>* cuts) {
   }
 
   // No call below may fail.
+  for (auto& [at, chunk] : made.chunks)
+    chunk.last_use = {};
   accounting_.mapped(where.size);
   chunks_.merge(made.chunks);
   return {};
@@ -119,12 +121,9 @@ Result<Chunk> Backing::map_chunk(driver::DevicePtr at, Bytes size, const Made& m
     status =
         SPILLWAY_CALL(*device_.api, MemMap, at.address(), chunk.size.count(), 0, chunk.handle, 0);
   }
-  if (!status.ok()) {
-    spares_.add(chunk);
-    return status;
-  }
-  chunk.last_use = {};
-  return chunk;
+  if (status.ok()) return chunk;
+  spares_.add(chunk);
+  return status;
 }
 
 /// Releases spare chunks if the device has no memory otherwise.

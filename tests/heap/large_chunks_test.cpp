@@ -168,6 +168,28 @@ class LargeChunksOrderTest : public HeapTest {
     expected_.push_back(expected);
   }
 
+  /// Makes a chunk of 4 MiB spare that `main_` still reads.
+  void leave_spare_chunk() {
+    heap_->placement().set_target(kTarget);  // chunks have up to 4 MiB
+    allocate(kBeside);
+    std::vector<driver::DevicePtr> holes;
+    for (int each = 0; each < 2; ++each) {
+      holes.push_back(allocate(4_MiB));
+      allocate(2_MiB);
+    }
+    for (const driver::DevicePtr at : holes) {
+      write(at, 11, main_);
+      read(at, 11, main_);
+    }
+    for (const driver::DevicePtr at : holes)
+      free(at);
+    heap_->placement().set_target(heap_->stats().reserved);
+    heap_->limits().set_budget(heap_->stats().reserved + 64_MiB);
+    allocate(6_MiB);  // in the other one and a new one of 2 MiB
+    heap_->placement().set_target(kTarget);
+    chunks_ = heap_->stats().driver_allocations;
+  }
+
   void expect_what_was_written() {
     for (const driver::Stream each : {main_, side_})
       table_.StreamSynchronize(each.handle());
@@ -182,32 +204,31 @@ class LargeChunksOrderTest : public HeapTest {
 
   unsigned char* host_ = nullptr;
   std::vector<int> expected_;
+  std::uint64_t chunks_ = 0;  // created before a test begins
   std::uint64_t reports_ = 0;
 };
 
 TEST_F(LargeChunksOrderTest, AnotherStreamUsesASpareChunkAfterTheOneThatItHasLeft) {
-  heap_->placement().set_target(kTarget);  // chunks have up to 4 MiB
-  allocate(kBeside);
-  std::vector<driver::DevicePtr> holes;
-  for (int each = 0; each < 2; ++each) {
-    holes.push_back(allocate(4_MiB));
-    allocate(2_MiB);
-  }
-  for (const driver::DevicePtr at : holes) {
-    write(at, 11, main_);
-    read(at, 11, main_);
-  }
-  for (const driver::DevicePtr at : holes)
-    free(at);
-  heap_->placement().set_target(heap_->stats().reserved);
-  heap_->limits().set_budget(heap_->stats().reserved + 64_MiB);
-  allocate(6_MiB);  // one chunk and a new one of 2 MiB: another one is spare
-  const auto chunks = heap_->stats().driver_allocations;
+  leave_spare_chunk();
 
-  heap_->placement().set_target(kTarget);
   write(allocate(4_MiB, side_), 22, side_);
 
-  EXPECT_EQ(heap_->stats().driver_allocations, chunks);
+  EXPECT_EQ(heap_->stats().driver_allocations, chunks_);
+  expect_what_was_written();
+}
+
+TEST_F(LargeChunksOrderTest, SoDoesAThirdOneIfTheSecondCouldNotMapIt) {
+  leave_spare_chunk();
+  table_.MemSetAccess = [](CUdeviceptr, std::size_t, const CUmemAccessDesc*, std::size_t) {
+    return CUDA_ERROR_UNKNOWN;
+  };
+  EXPECT_FALSE(heap_->allocate(4_MiB, side_, TagId::kUntagged).ok());
+  table_.MemSetAccess = driver::api().value()->MemSetAccess;
+  const driver::Stream third = make_stream();
+
+  write(allocate(4_MiB, third), 22, third);
+
+  EXPECT_EQ(heap_->stats().driver_allocations, chunks_);
   expect_what_was_written();
 }
 
