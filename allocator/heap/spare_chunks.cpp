@@ -22,7 +22,8 @@ std::optional<Chunk> SpareChunks::take(Bytes size, Bytes more) {
   }
   if (found == chunks_.rend()) return std::nullopt;
   // Each chunk costs calls to the driver, as often as it moves; to make room may cost a wait.
-  if (found->size + found->size < size && has_room(more)) return std::nullopt;
+  const bool makes_room = accounting_.has_target() && !has_room(more);
+  if (found->size + found->size < size && !makes_room) return std::nullopt;
   const Chunk chunk = *found;
   *found = chunks_.back();
   chunks_.pop_back();
