@@ -74,8 +74,6 @@ class FreeBins {
     return heads_[word * 64 + static_cast<std::size_t>(std::countr_zero(words_[word]))];
   }
 
-  [[nodiscard]] Bytes largest() const;
-
   /// All blocks, by bin.
   [[nodiscard]] std::vector<Block*> all() const;
 

@@ -127,8 +127,10 @@ std::string HeapView::describe() const {
   {
     const Lock lock(state_->mutex);
     for (const auto& region : state_->regions.all()) {
+      if (region->key().tier == Tier::kReplay) continue;
       const RegionView region_lock(*region);
-      largest = std::max(largest, region->largest_free());
+      for (const Block* block = region->first(); block != nullptr; block = block->after)
+        if (block->state == BlockState::kFree) largest = std::max(largest, block->size);
     }
     each_allocated(state_->regions,
                    [&](const Block& block, const Region&) { tags[block.tag] += block.size; });

@@ -23,7 +23,7 @@ Bytes movable(const HeapState& heap, CUstream stream) SPILLWAY_REQUIRES(heap.mut
   for (Region* const region : heap.trimmable_regions()) {
     if (region->key().stream != stream) continue;
     const RegionLock lock(*region);
-    bytes += region->movable(Fenced::kExcluded);
+    bytes += region->movable();
   }
   return bytes;
 }
@@ -138,7 +138,7 @@ Result<driver::DevicePtr> HeapState::allocate(
   }
   Block* block = nullptr;
   if (most != Source::kSettled) {
-    block = accounting.has_target() ? region->first_fenced(size) : region->any_fitting(size);
+    block = region->any_fitting(size);
     if (block == nullptr) block = region->any_joined(size);
   }
   Status status;

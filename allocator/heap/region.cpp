@@ -84,7 +84,9 @@ std::set<driver::DevicePtr> Region::chunks_in_use() const {
 }
 
 Block* Region::any_fitting(Bytes size) {
-  return fitting(size, std::numeric_limits<int>::max());
+  if (!scattered_) return fitting(size, std::numeric_limits<int>::max());
+  Block* const settled = smallest_settled(size);
+  return settled != nullptr ? settled : first_fenced(size);
 }
 
 Block* Region::any_settled(Bytes size) {
@@ -94,6 +96,7 @@ Block* Region::any_settled(Bytes size) {
   return smallest_settled(size);
 }
 
+/// Of the free blocks with fences, one whose fences pass first; null if there is none.
 Block* Region::first_fenced(Bytes size) const {
   Block* first = nullptr;
   for (Block* const block : free_.all()) {

@@ -44,8 +44,12 @@ struct RegionKey {
   friend bool operator==(const RegionKey&, const RegionKey&) = default;
 };
 
-/// Whether free memory counts that copies or other streams still use.
-enum class Fenced : bool { kExcluded, kIncluded };
+/// What may wait for the device.
+enum class Waits : std::uint8_t {
+  kNone,
+  kOfStream,  // the heap region's stream, for copies and other streams that use free memory
+  kOfHost,
+};
 
 /// References that the heap regions of one heap share.
 struct RegionParts {
@@ -96,8 +100,6 @@ class alignas(64) Region {
   /// Adds free memory, waits and calls to a heap's statistics.
   virtual void read(HeapStats& stats) const SPILLWAY_REQUIRES(mutex);
 
-  [[nodiscard]] Bytes largest_free() const SPILLWAY_REQUIRES(mutex) { return free_.largest(); }
-
   /// The allocated blocks, by address.
   [[nodiscard]] const BlockTable& allocated() const SPILLWAY_REQUIRES(mutex) { return table_; }
 
@@ -106,13 +108,12 @@ class alignas(64) Region {
   /// have passed.
   Block* fitting(Bytes size) SPILLWAY_REQUIRES(mutex) { return fitting(size, kMaxLooked); }
 
-  /// As fitting, but finds a block if there is one.
+  /// As fitting, but finds a block if there is one. After any_settled(): the smallest block without
+  /// fences, else one whose fences pass first.
   Block* any_fitting(Bytes size) SPILLWAY_REQUIRES(mutex);
   /// The smallest block without fences; null if there is none. From now on a free block with fences
   /// is not merged with its neighbors. They can then be used without a wait.
   Block* any_settled(Bytes size) SPILLWAY_REQUIRES(mutex);
-  /// Of the free blocks with fences, one whose fences pass first; null if there is none.
-  [[nodiscard]] Block* first_fenced(Bytes size) const SPILLWAY_REQUIRES(mutex);
   /// Merges the free blocks that any_settled() has kept apart, then as any_fitting().
   /// Requires: any_fitting has found none.
   /// Stream: no wait.
@@ -153,20 +154,16 @@ class alignas(64) Region {
   /// for are kept.
   virtual Bytes trim() SPILLWAY_REQUIRES(mutex);
 
-  /// Releases such chunks until that is at least `enough`, those first that were freed the longest
-  /// ago, except what other streams still use. Returns the released bytes.
-  /// Stream: blocks the host until the device has reached the call of trim_some that followed the
+  /// Takes as many completely free chunks out of the heap region as make `enough` bytes, or all;
+  /// those first that become free first. Returns their bytes. With Waits::kOfHost they are
+  /// released, unless other streams still use them. Otherwise those become spare ones that map()
+  /// would use, in stream order: another stream that uses one next waits (Backing::map). Stream: as
+  /// `waits`. The host waits until the device has reached the call of trim_some that followed the
   /// last of these frees.
-  Bytes trim_some(Bytes enough) SPILLWAY_REQUIRES(mutex);
+  Bytes trim_some(Bytes enough, Waits waits) SPILLWAY_REQUIRES(mutex);
 
-  /// Chunks that map() would use become spare ones, until those have `enough` bytes or there are no
-  /// more; those first that become free first. `fenced`: also those that copies or other streams
-  /// still use, for which the stream waits.
-  /// Stream: no host wait. Another stream that uses such a chunk next waits (Backing::map).
-  Bytes move_out(Bytes enough, Fenced fenced) SPILLWAY_REQUIRES(mutex);
-
-  /// Bytes that move_out could move.
-  [[nodiscard]] Bytes movable(Fenced fenced) SPILLWAY_REQUIRES(mutex);
+  /// Bytes that trim_some can take with Waits::kNone.
+  [[nodiscard]] Bytes movable() SPILLWAY_REQUIRES(mutex);
 
   /// Bytes that trim would release.
   [[nodiscard]] Bytes trimmable() SPILLWAY_REQUIRES(mutex);
@@ -235,7 +232,8 @@ class alignas(64) Region {
   };
 
   [[nodiscard]] std::vector<FreeChunk> free_chunks() const SPILLWAY_REQUIRES(mutex);
-  std::vector<FreeChunk> movable_chunks(Fenced fenced) SPILLWAY_REQUIRES(mutex);
+  std::vector<FreeChunk> movable_chunks(Waits waits) SPILLWAY_REQUIRES(mutex);
+  Bytes move_out(Bytes enough, Waits waits) SPILLWAY_REQUIRES(mutex);
   static void keep_oldest(std::vector<FreeChunk>& chunks, Bytes enough);
   template <typename Leave>
   Bytes release(const std::vector<FreeChunk>& chunks, const Leave& leave) SPILLWAY_REQUIRES(mutex);
@@ -245,6 +243,7 @@ class alignas(64) Region {
   Block* best_of(Block* list, Bytes size, int most_looked) SPILLWAY_REQUIRES(mutex);
   Block* first_to_pass(Block* list, Block* otherwise) SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] Block* smallest_settled(Bytes size) const SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] Block* first_fenced(Bytes size) const SPILLWAY_REQUIRES(mutex);
   [[nodiscard]] std::optional<Growth> cheapest_growth(Bytes size) const SPILLWAY_REQUIRES(mutex);
   bool forget_passed(Block* block) SPILLWAY_REQUIRES(mutex);
 
@@ -285,7 +284,7 @@ class alignas(64) Region {
   Block* first_ SPILLWAY_GUARDED_BY(mutex);
   Block* gaps_ SPILLWAY_GUARDED_BY(mutex);
   Bytes cached_ SPILLWAY_GUARDED_BY(mutex);  // free
-  // Points of the stream, made by trim_some and move_out: what was freed before one is no longer
+  // Points of the stream, made by trim_some: what was freed before one is no longer
   // used once it has passed.
   std::deque<driver::Fence> marks_ SPILLWAY_GUARDED_BY(mutex);
   std::uint64_t next_mark_ SPILLWAY_GUARDED_BY(mutex) = 0;  // the number of the next one

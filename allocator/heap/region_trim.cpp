@@ -19,7 +19,8 @@ Bytes Region::trim() {
   return release(chunks, [&](Range run) SPILLWAY_REQUIRES(mutex) { return backing_.unmap(run); });
 }
 
-Bytes Region::trim_some(Bytes enough) {
+Bytes Region::trim_some(Bytes enough, Waits waits) {
+  if (waits != Waits::kOfHost) return move_out(enough, waits);
   if (scattered_) join_free(true);
   std::vector<FreeChunk> chunks = free_chunks();
   std::erase_if(chunks, [&](const FreeChunk& each) SPILLWAY_REQUIRES(mutex) {
@@ -33,9 +34,9 @@ Bytes Region::trim_some(Bytes enough) {
   return release(chunks, [&](Range run) SPILLWAY_REQUIRES(mutex) { return backing_.unmap(run); });
 }
 
-Bytes Region::move_out(Bytes enough, Fenced fenced) {
+Bytes Region::move_out(Bytes enough, Waits waits) {
   if (written_while_free(key_.pool)) return {};
-  std::vector<FreeChunk> chunks = movable_chunks(fenced);
+  std::vector<FreeChunk> chunks = movable_chunks(waits);
   keep_oldest(chunks, enough);
   if (chunks.empty()) return {};
   for (const FreeChunk& each : chunks)
@@ -49,21 +50,21 @@ Bytes Region::move_out(Bytes enough, Fenced fenced) {
   });
 }
 
-Bytes Region::movable(Fenced fenced) {
+Bytes Region::movable() {
   if (written_while_free(key_.pool)) return {};
   Bytes bytes;
-  for (const FreeChunk& each : movable_chunks(fenced))
+  for (const FreeChunk& each : movable_chunks(Waits::kNone))
     bytes += each.where.size;
   return bytes;
 }
 
 /// Completely free chunks that SpareChunks keeps.
-std::vector<Region::FreeChunk> Region::movable_chunks(Fenced fenced) {
-  if (scattered_) join_free(fenced == Fenced::kIncluded);
+std::vector<Region::FreeChunk> Region::movable_chunks(Waits waits) {
+  if (scattered_) join_free(waits != Waits::kNone);
   std::vector<FreeChunk> chunks = free_chunks();
   std::erase_if(chunks, [&](const FreeChunk& each) SPILLWAY_REQUIRES(mutex) {
     if (!backing_.keeps(each.where.begin)) return true;
-    return !seen_to_pass(each.block) && fenced == Fenced::kExcluded;
+    return !seen_to_pass(each.block) && waits == Waits::kNone;
   });
   return chunks;
 }

@@ -173,19 +173,19 @@ Bytes HeapState::trim_some_to_target(CUstream stream, Bytes size, std::optional<
   Bytes lacks = saturating_sub(size, accounting.room_to_target());
   std::vector<Region*> found = trimmable_regions();
   std::erase_if(found, [&](const Region* region) { return of && region->key().tier != *of; });
-  for (const Fenced fenced : {Fenced::kExcluded, Fenced::kIncluded}) {
-    if (of && fenced == Fenced::kIncluded) continue;
+  for (const Waits waits : {Waits::kNone, Waits::kOfStream}) {
+    if (of && waits != Waits::kNone) continue;
     for (Region* const region : found) {
       if (lacks.zero() || region->key().stream != stream) continue;
       const RegionLock lock(*region);
-      lacks = saturating_sub(lacks, region->move_out(lacks, fenced));
+      lacks = saturating_sub(lacks, region->trim_some(lacks, waits));
     }
   }
   // Of other streams, and what cannot move.
   for (Region* const region : found) {
     if (lacks.zero()) break;
     const RegionLock lock(*region);
-    lacks = saturating_sub(lacks, region->trim_some(lacks));
+    lacks = saturating_sub(lacks, region->trim_some(lacks, Waits::kOfHost));
   }
   return lacks;
 }
