@@ -13,7 +13,7 @@
 namespace spillway {
 namespace {
 
-/// Runs with SPILLWAY_EMULATE_MEMORY=256GiB: chunks have up to 16 MiB.
+/// Runs with SPILLWAY_EMULATE_MEMORY=64GiB: chunks have up to 4 MiB.
 class LargeChunksTest : public HeapTest {
  protected:
   void SetUp() override {
