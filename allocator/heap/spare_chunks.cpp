@@ -55,7 +55,7 @@ void SpareChunks::end_scope() {
 Bytes SpareChunks::trim() {
   if (scopes_ > 0) return {};
   const Bytes before = bytes() + lost_;
-  accounting_.unmapped(bytes(), 0);
+  begin_scope();
   while (release_one(Wait::kAllowed)) {
   }
   accounting_.keep_reserved(bytes());
