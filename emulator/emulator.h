@@ -141,7 +141,7 @@ int spillway_emulator_sleep(double seconds);
 double spillway_emulator_end_ms(int device);
 /// Virtual: how long the device has been busy with a kind of work, in milliseconds. `work`: 0 to 3
 /// kernels by kind, as above, 0 with fills and copies within devices; 4 copies from the host, 5 to
-/// it, 6 collectives. Concurrent kernels count once, for the one submitted first.
+/// it, 6 collectives. Kernels of several streams share the device.
 double spillway_emulator_busy_ms(int device, int work);
 /// Peak of the page-locked host memory since the process started, in bytes.
 uint64_t spillway_emulator_host_peak();

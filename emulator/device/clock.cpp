@@ -2,6 +2,7 @@
 #include "emulator/device/clock.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace spillway::emulator {
 
@@ -82,11 +83,25 @@ double Clock::beside(const Engine& other, double begin, double alone) const {
   return before + together + left - together * share;
 }
 
-double Clock::compute(Engines& engines, KernelKind kind, double begin, double seconds) {
-  const double end = begin + seconds;
-  const double first = std::max(begin, engines.kernels);
-  engines.busy[static_cast<std::size_t>(kind)] += std::max(0.0, end - first);
-  engines.kernels = std::max(engines.kernels, end);
+/// Kernels of several streams share the device: one rests while those that were submitted before it
+/// run. So their times add up, in whatever order they are submitted.
+double Clock::compute(Engines& engines, KernelKind kind, double begin, double seconds) const {
+  engines.busy[static_cast<std::size_t>(kind)] += seconds;
+  double end = begin + seconds;
+  if (!settings_.is_virtual) return end;
+  auto& running = engines.kernels;
+  while (!running.empty() && running.front().second <= host_)
+    running.pop_front();
+  auto first = running.end();  // of those that end after it begins
+  while (first != running.begin() && std::prev(first)->second >= begin)
+    --first;
+  double from = begin;
+  auto last = first;
+  for (; last != running.end() && last->first < end; ++last) {
+    end += last->second - std::max(begin, last->first);
+    from = std::min(from, last->first);
+  }
+  running.insert(running.erase(first, last), {from, end});
   return end;
 }
 

@@ -71,8 +71,7 @@ class Clock {
 
   [[nodiscard]] double host() const { return host_; }
 
-  /// Seconds that a device has been busy with a kind of work. Concurrent kernels count once, for
-  /// the one submitted first.
+  /// Seconds that a device has been busy with a kind of work.
   [[nodiscard]] double busy(int device, Work work) const {
     return engines_[static_cast<std::size_t>(device)].busy[static_cast<std::size_t>(work)];
   }
@@ -104,14 +103,15 @@ class Clock {
   struct Engines {
     Engine to_device;
     Engine from_device;
-    double kernels = 0;  // latest end of all submitted kernels
+    // While kernels run that may not have ended yet; disjoint, in order.
+    std::deque<std::pair<double, double>> kernels{};
     std::array<double, kWorks> busy{};
   };
 
   [[nodiscard]] double beside(const Engine& other, double begin, double alone) const;
   double copy(Engines& engines, Work direction, double ready, const Cost& cost) const;
   [[nodiscard]] static double turn_of_small(const Engine& engine, double ready);
-  static double compute(Engines& engines, KernelKind kind, double begin, double seconds);
+  double compute(Engines& engines, KernelKind kind, double begin, double seconds) const;
 
   const ClockSettings settings_;
   const std::chrono::steady_clock::time_point made_;
