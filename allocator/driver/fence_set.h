@@ -47,6 +47,15 @@ class FenceSet {
   /// Drops the fences that have passed; true if none is left. Stream: no wait.
   bool drop_passed();
 
+  /// The latest point among them; 0 if there are none. By this order fences of different streams
+  /// may pass in another one.
+  [[nodiscard]] std::uint64_t last_point() const {
+    std::uint64_t last = 0;
+    for (const Fence fence : *this)
+      last = fence.point > last ? fence.point : last;
+    return last;
+  }
+
   /// Makes `waiter` wait for all of them, and returns the number of waits. The set is unchanged.
   /// Stream: no host wait.
   /// Errors: kDriver.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "allocator/driver/timeline.h"
 
+#include "allocator/base/check.h"
 #include "allocator/driver/span_log.h"
 
+#include <algorithm>
+#include <atomic>
 #include <string>
 
 namespace spillway::driver {
@@ -70,20 +73,28 @@ Status Timeline::verify() {
 
 Fence Timeline::promise() {
   const Lock lock(mutex_);
-  return {this, next_};
+  return {this, next()};
+}
+
+std::uint64_t Timeline::next() {
+  static std::atomic<std::uint64_t> made{0};
+  if (next_ == 0) next_ = made.fetch_add(1, std::memory_order_relaxed) + 1;
+  return next_;
 }
 
 Status Timeline::keep_promise(Fence fence, IfGone gone) {
-  if (fence.point < next_) return {};
+  if (fence.point != next_) return {};
   return record(gone).status();
 }
 
 Result<Fence> Timeline::record(IfGone gone) {
   SPILLWAY_ASSIGN_OR_RETURN(const CUevent event, record_event(stream_, gone));
   if (event == nullptr) return Fence{this, passed_};
-  outstanding_.push_back({next_, event});
+  const Fence fence{this, next()};
+  next_ = 0;
+  outstanding_.push_back({fence.point, event});
   if (outstanding_.size() >= kOutstandingBeforeQuery) retire_passed();
-  return Fence{this, next_++};
+  return fence;
 }
 
 Result<CUevent> Timeline::record_event(Stream stream, IfGone gone) {
@@ -116,7 +127,8 @@ Result<CUevent> Timeline::pass_all_sync() {
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(*device_.api, CtxSynchronize));
   while (!outstanding_.empty())
     retire_oldest();
-  passed_ = next_++;
+  passed_ = next();
+  next_ = 0;
   return CUevent{nullptr};
 }
 
@@ -207,7 +219,12 @@ void Timeline::retire_oldest() {
 
 CUevent Timeline::event_for(std::uint64_t point) {
   if (point <= passed_ || outstanding_.empty()) return nullptr;
-  return outstanding_.at(point - outstanding_.front().point).event;
+  const auto marker = std::lower_bound(
+      outstanding_.begin(), outstanding_.end(), point, [](const Marker& each, std::uint64_t of) {
+        return each.point < of;
+      });
+  SPILLWAY_CHECK(marker != outstanding_.end());
+  return marker->event;
 }
 
 }  // namespace spillway::driver

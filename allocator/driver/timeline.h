@@ -19,7 +19,7 @@ class Timeline;
 /// reached it. Trivially copyable; borrows its Timeline, which outlives all its fences.
 struct Fence {
   Timeline* timeline = nullptr;
-  std::uint64_t point = 0;
+  std::uint64_t point = 0;  // in the order in which fences of all streams were made
 
   /// False for a default-constructed fence, which counts as passed.
   [[nodiscard]] bool set() const { return timeline != nullptr; }
@@ -127,6 +127,8 @@ class Timeline {
   Result<CUevent> pass_all_sync() SPILLWAY_REQUIRES(mutex_);
   /// Records the event of `fence` if that is only promised.
   Status keep_promise(Fence fence, IfGone gone) SPILLWAY_REQUIRES(mutex_);
+  /// The point of the next marker, from now on.
+  std::uint64_t next() SPILLWAY_REQUIRES(mutex_);
   void retire_passed() SPILLWAY_REQUIRES(mutex_);
   void retire_oldest() SPILLWAY_REQUIRES(mutex_);
   [[nodiscard]] CUevent event_for(std::uint64_t point) SPILLWAY_REQUIRES(mutex_);
@@ -134,9 +136,9 @@ class Timeline {
   const Device device_;
   const Stream stream_;
   Mutex mutex_;
-  std::uint64_t next_ SPILLWAY_GUARDED_BY(mutex_) = 1;  // of the next marker
+  std::uint64_t next_ SPILLWAY_GUARDED_BY(mutex_) = 0;  // of the next marker; 0: none yet
   std::uint64_t passed_ SPILLWAY_GUARDED_BY(mutex_) = 0;
-  std::deque<Marker> outstanding_ SPILLWAY_GUARDED_BY(mutex_);  // consecutive points, in order
+  std::deque<Marker> outstanding_ SPILLWAY_GUARDED_BY(mutex_);  // in order
   std::vector<CUevent> spare_ SPILLWAY_GUARDED_BY(mutex_);
   // Events of passed markers that a host thread may still wait for; not reusable yet.
   std::vector<CUevent> waited_for_ SPILLWAY_GUARDED_BY(mutex_);

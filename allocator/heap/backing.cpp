@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <iterator>
+#include <utility>
 
 namespace spillway {
 
@@ -58,7 +59,16 @@ Bytes Backing::most_of_a_chunk() const {
   return std::max(Bytes{std::bit_floor(std::max(small, large).count())}, granularity_);
 }
 
-Status Backing::map(Range where, const std::vector<driver::DevicePtr>* cuts) {
+Bytes Backing::surplus(Bytes size) const {
+  if (accounting_.target().zero()) return {};
+  const Bytes most = most_of_a_chunk();
+  const Bytes whole = size.rounded_up(most);
+  return spares_.has_room(whole) ? whole - size : spares_.surplus(size, most, user_);
+}
+
+Status Backing::map(Range where,
+                    const std::vector<driver::DevicePtr>* cuts,
+                    driver::FenceSet* uses) {
   const SpareChunks::Scope scope(spares_);
   if (where.size > accounting_.room()) {
     return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "the memory limit is reached");
@@ -75,14 +85,16 @@ Status Backing::map(Range where, const std::vector<driver::DevicePtr>* cuts) {
     status =
         SPILLWAY_CALL(api, MemSetAccess, at, where.size.count(), access_.data(), access_.size());
   }
+  if (status.ok() && uses == nullptr) status = use_after(made.uses);
   if (!status.ok()) {
     undo(made.chunks);
     return status;
   }
 
   // No call below may fail.
+  if (uses != nullptr) *uses = std::move(made.uses);
   for (auto& [at, chunk] : made.chunks)
-    chunk.last_use = {};
+    chunk.uses.clear();
   accounting_.mapped(where.size);
   chunks_.merge(made.chunks);
   return {};
@@ -100,6 +112,8 @@ Status Backing::make_chunks(Range where, const std::vector<driver::DevicePtr>* c
     }
     SPILLWAY_ASSIGN_OR_RETURN(const Chunk chunk, map_chunk(at, distance(at, end), made));
     made.chunks.emplace(at, chunk);
+    for (const driver::Fence use : chunk.uses)
+      if (!user_ || use.timeline->stream() != *user_) made.uses.add(use);
     made.size += chunk.size;
     at = at + chunk.size;
   }
@@ -110,9 +124,8 @@ Status Backing::make_chunks(Range where, const std::vector<driver::DevicePtr>* c
 Result<Chunk> Backing::map_chunk(driver::DevicePtr at, Bytes size, const Made& made) {
   Chunk chunk{size, 0};
   Status status;
-  if (const std::optional<Chunk> spare = spares_.take(size, made.size + size)) {
+  if (const std::optional<Chunk> spare = spares_.take(size, made.size + size, user_)) {
     chunk = *spare;
-    status = use_after(chunk.last_use);
   } else {
     spares_.make_room(made.size + size);
     SPILLWAY_RETURN_IF_ERROR(create(chunk));
@@ -139,9 +152,9 @@ Status Backing::create(Chunk& chunk) {
 }
 
 /// The user's later work is ordered after that.
-Status Backing::use_after(driver::Fence last_use) const {
-  if (user_ && driver::Timeline::wait(*user_, last_use).ok()) return {};
-  return driver::Timeline::passed(last_use) ? Status() : driver::Timeline::wait_sync(last_use);
+Status Backing::use_after(const driver::FenceSet& uses) const {
+  if (user_ && uses.wait(*user_).ok()) return {};
+  return uses.wait_sync();
 }
 
 /// Unmaps the chunks of a call of map() that fails.
@@ -212,14 +225,14 @@ bool Backing::unmap(Range where) {
   return true;
 }
 
-void Backing::leave(Range where, driver::Fence last_use) {
+void Backing::leave(Range where, const driver::FenceSet& uses) {
   auto chunk = chunks_.find(where.begin);
   SPILLWAY_CHECK(chunk != chunks_.end());
   while (chunk != chunks_.end() && chunk->first < where.end()) {
     const driver::DevicePtr at = chunk->first;
     Chunk leaves = chunk->second;
-    leaves.last_use = last_use;
-    spares_.formers().add(at, {leaves.size, leaves.handle, last_use});
+    leaves.uses = uses;
+    spares_.formers().add(at, {leaves.size, leaves.handle, uses});
     SPILLWAY_CHECK(spares_.keeps(leaves));
     accounting_.unmapped(leaves.size, 0);
     spares_.add(leaves);

@@ -76,17 +76,24 @@ class Backing {
     return spares_.keeps(known) && known.size <= most_of_a_chunk();
   }
 
+  /// What a range of this size that map() is going to fill should have beyond it. Under a target,
+  /// chunks of one size are exchanged without a rest.
+  [[nodiscard]] Bytes surplus(Bytes size) const;
+
   [[nodiscard]] bool is_stuck(driver::DevicePtr at) const;
 
   /// Maps chunks, spare or new ones, side by side. Former mappings there end. With `cuts`, in
   /// address order and whole granules apart, each chunk ends at the next cut at most. Without, each
   /// has at most the default size.
   /// Requires: nothing in `where` is mapped, and `where` consists of whole granules.
-  /// Stream: the user waits for the last uses of chunks that moved here from another stream. The
-  /// host waits for former mappings in `where` (must_wait), and for what is released to make room.
+  /// `uses`: gets what the user has to wait for before it uses the memory. Without, it waits.
+  /// Stream: chunks that moved here may still be used at their former addresses, as above. The host
+  /// waits for former mappings in `where` (must_wait), and for what is released to make room.
   /// Errors: kOutOfDeviceMemory if the driver or the limit has no room; kDriver. After an error
   /// only stuck ranges remain mapped.
-  Status map(Range where, const std::vector<driver::DevicePtr>* cuts = nullptr);
+  Status map(Range where,
+             const std::vector<driver::DevicePtr>* cuts = nullptr,
+             driver::FenceSet* uses = nullptr);
 
   /// Maps the chunks of `parts` a second time, side by side from `at` on. CUDA calls this virtual
   /// aliasing. Later work in stream order reads through either address what was written through the
@@ -109,10 +116,10 @@ class Backing {
   /// Requires: `where` consists of whole chunks, and the device has finished all work on them.
   bool unmap(Range where);
 
-  /// The chunks of `where` become spare ones without being unmapped (FormerMappings). `last_use`:
-  /// of the memory at these addresses.
+  /// The chunks of `where` become spare ones without being unmapped (FormerMappings). `uses`:
+  /// the last ones of the memory at these addresses.
   /// Requires: `where` consists of whole chunks, which SpareChunks keeps.
-  void leave(Range where, driver::Fence last_use);
+  void leave(Range where, const driver::FenceSet& uses);
 
   /// The chunks that contain `where`, as files for other processes.
   /// Requires: all of it is mapped.
@@ -129,12 +136,13 @@ class Backing {
   struct Made {
     Chunks chunks;
     Bytes size;
+    driver::FenceSet uses{};
   };
 
   Status make_chunks(Range where, const std::vector<driver::DevicePtr>* cuts, Made& made);
   Result<Chunk> map_chunk(driver::DevicePtr at, Bytes size, const Made& made);
   Status create(Chunk& chunk);
-  [[nodiscard]] Status use_after(driver::Fence last_use) const;
+  [[nodiscard]] Status use_after(const driver::FenceSet& uses) const;
   void undo(const Chunks& made);
 
   const driver::Device device_;

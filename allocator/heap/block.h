@@ -57,14 +57,9 @@ struct Block {
 
   [[nodiscard]] bool fenced() const { return ties != nullptr && !ties->fences.empty(); }
 
-  /// The latest point among its fences; 0 without fences. Points of different timelines have no
-  /// order, but most fences are of copies out, on one timeline.
+  /// FenceSet::last_point; 0 without fences.
   [[nodiscard]] std::uint64_t last_point() const {
-    std::uint64_t last = 0;
-    if (ties == nullptr) return last;
-    for (const driver::Fence fence : ties->fences)
-      last = fence.point > last ? fence.point : last;
-    return last;
+    return ties == nullptr ? 0 : ties->fences.last_point();
   }
 };
 

@@ -6,7 +6,6 @@
 #include <vector>
 
 namespace spillway {
-
 FormerMappings::~FormerMappings() {
   const driver::CurrentDevice current(*device_.api, device_.context);
   const driver::OutsideCaptures outside(*device_.api);
@@ -28,17 +27,26 @@ FormerMappings::Mappings::const_iterator FormerMappings::first_in(Range where) c
   return previous->first + previous->second.mapping.size > where.begin ? previous : next;
 }
 
+bool FormerMappings::in_use(const Mapping& mapping) const {
+  return std::any_of(mapping.uses.begin(), mapping.uses.end(), [&](driver::Fence use) {
+    const auto known = not_passed_.find(use.timeline);
+    if (known != not_passed_.end() && use.point >= known->second) return true;
+    if (driver::Timeline::passed(use)) return false;
+    not_passed_[use.timeline] = use.point;
+    return true;
+  });
+}
+
 bool FormerMappings::in_use(Range where) const {
   for (auto each = first_in(where); each != mappings_.end() && each->first < where.end(); ++each)
-    if (!driver::Timeline::passed(each->second.mapping.last_use)) return true;
+    if (in_use(each->second.mapping)) return true;
   return false;
 }
 
 bool FormerMappings::in_use(CUmemGenericAllocationHandle chunk) const {
   const auto [first, last] = by_chunk_.equal_range(chunk);
-  return std::any_of(first, last, [&](const auto& each) {
-    return !driver::Timeline::passed(mappings_.at(each.second).mapping.last_use);
-  });
+  return std::any_of(
+      first, last, [&](const auto& each) { return in_use(mappings_.at(each.second).mapping); });
 }
 
 Status FormerMappings::clear(Range where) {
@@ -54,16 +62,16 @@ Status FormerMappings::clear(CUmemGenericAllocationHandle chunk) {
 }
 
 void FormerMappings::clear_passed() {
+  look_again();
   while (!by_age_.empty()) {
     const auto oldest = mappings_.find(by_age_.begin()->second);
-    if (!driver::Timeline::passed(oldest->second.mapping.last_use) || !unmap(oldest).ok()) return;
+    if (in_use(oldest->second.mapping) || !unmap(oldest).ok()) return;
   }
 }
 
 Status FormerMappings::unmap(Mappings::const_iterator mapping) {
-  const driver::Fence last_use = mapping->second.mapping.last_use;
-  if (!driver::Timeline::passed(last_use))
-    SPILLWAY_RETURN_IF_ERROR(driver::Timeline::wait_sync(last_use));
+  if (in_use(mapping->second.mapping))
+    SPILLWAY_RETURN_IF_ERROR(mapping->second.mapping.uses.wait_sync());
   const driver::CurrentDevice current(*device_.api, device_.context);
   const driver::OutsideCaptures outside(*device_.api);
   SPILLWAY_RETURN_IF_ERROR(SPILLWAY_CALL(

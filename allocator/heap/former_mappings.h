@@ -2,8 +2,8 @@
 #pragma once
 
 #include "allocator/base/result.h"
+#include "allocator/driver/fence_set.h"
 #include "allocator/driver/handles.h"
-#include "allocator/driver/timeline.h"
 #include "allocator/heap/range.h"
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class FormerMappings {
   struct Mapping {
     Bytes size;
     CUmemGenericAllocationHandle chunk;
-    driver::Fence last_use;
+    driver::FenceSet uses;  // the last ones of the memory at that address
   };
 
   explicit FormerMappings(const driver::Device& device) : device_(device) {}
@@ -38,7 +38,7 @@ class FormerMappings {
   void add(driver::DevicePtr at, const Mapping& mapping);
 
   /// Unmaps those that overlap `where`.
-  /// Stream: blocks the host until their last uses have passed.
+  /// Stream: blocks the host until their uses have passed.
   /// Errors: kDriver; what the driver refuses to unmap stays.
   Status clear(Range where);
 
@@ -48,6 +48,9 @@ class FormerMappings {
   /// Whether the device may still use one that overlaps `where`, or one of a chunk. No wait.
   [[nodiscard]] bool in_use(Range where) const;
   [[nodiscard]] bool in_use(CUmemGenericAllocationHandle chunk) const;
+
+  /// From now on, in_use() asks the driver again for fences that had not passed.
+  void look_again() { not_passed_.clear(); }
 
   /// Unmaps the oldest ones, up to the first that the device may still use. No host wait.
   void clear_passed();
@@ -65,12 +68,15 @@ class FormerMappings {
 
   [[nodiscard]] Mappings::const_iterator first_in(Range where) const;
   Status unmap(Mappings::const_iterator mapping);
+  [[nodiscard]] bool in_use(const Mapping& mapping) const;
 
   const driver::Device device_;
   Mappings mappings_;
   std::map<std::uint64_t, driver::DevicePtr> by_age_;
   std::multimap<CUmemGenericAllocationHandle, driver::DevicePtr> by_chunk_;
   std::uint64_t next_ = 0;
+  // By timeline, the earliest fence that is known not to have passed: each query is a driver call.
+  mutable std::map<const driver::Timeline*, std::uint64_t> not_passed_;
 };
 
 }  // namespace spillway

@@ -141,14 +141,12 @@ Result<driver::DevicePtr> HeapState::allocate(
     block = region->any_fitting(size);
     if (block == nullptr) block = region->any_joined(size);
   }
-  Status status;
   if (block == nullptr) {
     if (most != Source::kNew)
       return SPILLWAY_ERROR(Code::kOutOfDeviceMemory, "no cached block is large enough");
-    status = region->grow(size);
-    if (status.ok()) block = region->any_fitting(size);
+    SPILLWAY_ASSIGN_OR_RETURN(block, region->grow(size));
   }
-  Result<Block*> taken = status.ok() ? region->take(block, size, requested, tag) : status;
+  Result<Block*> taken = region->take(block, size, requested, tag);
   if (!taken.ok() && taken.status().code() == Code::kNotReady) {
     // A capture forbids waiting for free memory: use new memory instead.
     taken = region->fresh(size, requested, tag);

@@ -124,26 +124,50 @@ Block* Region::smallest_settled(Bytes size) const {
   return best;
 }
 
-Status Region::grow(Bytes size) {
+Result<Block*> Region::grow(Bytes size) {
   const auto growth = cheapest_growth(size);
   if (!growth) {
     return SPILLWAY_ERROR(Code::kOutOfDeviceMemory,
                           "the address range of this stream and memory pool is used up");
   }
-  for (Block* const neighbor : {growth->left, growth->right}) {
-    if (neighbor == nullptr || seen_to_pass(neighbor)) continue;
-    SPILLWAY_RETURN_IF_ERROR(settle(neighbor));
-  }
-  SPILLWAY_RETURN_IF_ERROR(map(growth->where));
+  driver::FenceSet uses;
+  SPILLWAY_RETURN_IF_ERROR(map(growth->where, nullptr, &uses));
 
   // No call below may fail.
-  change_state(growth->gap, growth->where, BlockState::kFree);
-  return {};
+  unlist(growth->gap);
+  Block* block = carve(growth->gap, growth->where);
+  block->state = BlockState::kFree;
+  tie(block, uses);
+  const bool apart = std::exchange(scattered_, false);  // its neighbors join with their fences
+  block = merge(block);
+  scattered_ = apart;
+  list(block);
+  return block;
 }
 
-Status Region::map(Range where, const std::vector<driver::DevicePtr>* cuts) {
+/// A range at one end of a gap for this many bytes, and for those that spare chunks have beyond
+/// them. Sets `waits` if mapping there waits on the host.
+Range Region::end_of_gap(Range gap, bool at_begin, Bytes size, bool& waits) const {
+  const Bytes whole = size + backing_.surplus(size);
+  const Bytes taken = std::min(whole, gap.size);
+  const Range where{at_begin ? gap.begin : gap.begin + (gap.size - taken), taken};
+  waits = whole > gap.size || backing_.must_wait(where);
+  return where;
+}
+
+/// An unlisted block that may be used after that.
+void Region::tie(Block* block, const driver::FenceSet& uses) {
+  if (uses.empty()) return;
+  block->ties = std::make_unique<PendingUses>();
+  block->ties->fences.add(uses);
+}
+
+Status Region::map(Range where,
+                   const std::vector<driver::DevicePtr>* cuts,
+                   driver::FenceSet* uses) {
   const std::size_t stuck = backing_.stuck().size();
-  Status status = backing_.map(where, cuts);
+  // Graphs are replayed on any stream, so the host waits.
+  Status status = backing_.map(where, cuts, written_while_free(key_.pool) ? nullptr : uses);
   for (std::size_t i = stuck; i < backing_.stuck().size(); ++i) {
     const Range lost = backing_.stuck()[i];
     for (Block* block = first_; block != nullptr; block = block->after) {
@@ -158,11 +182,10 @@ Status Region::map(Range where, const std::vector<driver::DevicePtr>* cuts) {
 std::optional<Region::Growth> Region::cheapest_growth(Bytes size) const {
   std::optional<Growth> best;
   bool best_waits = false;
-  const auto consider = [&](const Growth& growth) SPILLWAY_REQUIRES(mutex) {
-    const auto place = [](const Growth& of, bool waits) {
-      return std::tuple(waits, of.where.size, of.where.begin);
+  const auto consider = [&](const Growth& growth, bool waits) {
+    const auto place = [](const Growth& of, bool of_waits) {
+      return std::tuple(of_waits, of.where.size, of.where.begin);
     };
-    const bool waits = backing_.must_wait(growth.where);
     if (best && !(place(growth, waits) < place(*best, best_waits))) return;
     best = growth;
     best_waits = waits;
@@ -178,11 +201,19 @@ std::optional<Region::Growth> Region::cheapest_growth(Bytes size) const {
     const Bytes right_size = right == nullptr ? Bytes{} : right->size;
     const Bytes after_left = (size - left_size).rounded_up(backing_.granularity());
     const Bytes before_right = (size - right_size).rounded_up(backing_.granularity());
-    if (after_left < gap->size) consider({gap, {gap->at, after_left}, left, nullptr});
-    if (before_right < gap->size) {
-      consider({gap, {gap->at + (gap->size - before_right), before_right}, nullptr, right});
+    bool waits = false;
+    if (after_left < gap->size) {
+      const Range where = end_of_gap(gap->range(), true, after_left, waits);
+      consider({gap, where, left, nullptr}, waits);
     }
-    if (left_size + gap->size + right_size >= size) consider({gap, gap->range(), left, right});
+    if (before_right < gap->size) {
+      const Range where = end_of_gap(gap->range(), false, before_right, waits);
+      consider({gap, where, nullptr, right}, waits);
+    }
+    if (left_size + gap->size + right_size >= size) {
+      waits = !backing_.surplus(gap->size).zero() || backing_.must_wait(gap->range());
+      consider({gap, gap->range(), left, right}, waits);
+    }
   }
   return best;
 }
@@ -204,29 +235,43 @@ Result<Block*> Region::take(Block* block, Bytes size, Bytes requested, TagId tag
 Result<Block*> Region::fresh(Bytes size, Bytes requested, TagId tag) {
   const Bytes whole = size.rounded_up(backing_.granularity());
   Block* gap = nullptr;
+  Range where{};
   bool waits = false;
   for (Block* block = gaps_; block != nullptr; block = block->listed_after) {
     if (block->size < whole) continue;
-    const bool must_wait = backing_.must_wait({block->at, whole});
+    bool must_wait = false;
+    const Range taken = end_of_gap(block->range(), true, whole, must_wait);
     if (gap != nullptr && std::pair(must_wait, block->at) > std::pair(waits, gap->at)) continue;
     gap = block;
+    where = taken;
     waits = must_wait;
   }
   if (gap == nullptr) {
     return SPILLWAY_ERROR(Code::kOutOfDeviceMemory,
                           "the address range of this stream and memory pool is used up");
   }
-  const Range where{gap->at, whole};
-  SPILLWAY_RETURN_IF_ERROR(map(where));
+  driver::FenceSet uses;
+  SPILLWAY_RETURN_IF_ERROR(map(where, nullptr, &uses));
 
   // No call below may fail.
   unlist(gap);
   Block* const block = carve(gap, where);
-  if (whole > size) {
+  tie(block, uses);
+  if (where.size > size) {
     Block* const rest = split(block, size);
     rest->state = BlockState::kFree;
     merge_and_list(rest);
   }
+  if (!uses.empty() && !DeferredWaits::defer(uses)) {
+    const auto waited = uses.wait(stream());
+    if (!waited.ok()) {
+      block->state = BlockState::kFree;
+      merge_and_list(block);
+      return waited.status();
+    }
+    counts_.fence_waits += waited.value();
+  }
+  block->ties.reset();
   hand_out(block, requested, tag);
   return block;
 }

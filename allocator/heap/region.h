@@ -121,10 +121,10 @@ class alignas(64) Region {
 
   /// Maps the fewest bytes that make a free block of `size` bytes, next to free memory if possible.
   /// Requires: any_fitting has found none.
-  /// Stream: the heap region's stream waits for the fences of the free memory that joins the block.
+  /// Returns that block, with the fences of all its parts. Stream: no wait.
   /// Errors: kOutOfDeviceMemory if the driver or the limit has no room or the addresses are used
   /// up; kDriver. Nothing is mapped then.
-  Status grow(Bytes size) SPILLWAY_REQUIRES(mutex);
+  Result<Block*> grow(Bytes size) SPILLWAY_REQUIRES(mutex);
 
   /// Drops the fences of a free block that have passed; true if none is left. Stream: no wait.
   bool seen_to_pass(Block* block) SPILLWAY_REQUIRES(mutex) {
@@ -191,8 +191,9 @@ class alignas(64) Region {
 
  protected:
   /// Backing::map; marks stuck ranges as kStuck blocks.
-  Status map(Range where, const std::vector<driver::DevicePtr>* cuts = nullptr)
-      SPILLWAY_REQUIRES(mutex);
+  Status map(Range where,
+             const std::vector<driver::DevicePtr>* cuts = nullptr,
+             driver::FenceSet* uses = nullptr) SPILLWAY_REQUIRES(mutex);
   /// Blocks the host until the device has finished the work submitted to this heap region's stream;
   /// all work, if replays of graphs may use its memory.
   Status wait_for_stream_sync() SPILLWAY_REQUIRES(mutex);
@@ -259,6 +260,9 @@ class alignas(64) Region {
   void resize(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);
   void forget(Block* block) SPILLWAY_REQUIRES(mutex);
   Block* split(Block* block, Bytes size) SPILLWAY_REQUIRES(mutex);
+  [[nodiscard]] Range end_of_gap(Range gap, bool at_begin, Bytes size, bool& waits) const
+      SPILLWAY_REQUIRES(mutex);
+  static void tie(Block* block, const driver::FenceSet& uses);
   Block* carve(Block* block, Range where) SPILLWAY_REQUIRES(mutex);
   void absorb_after(Block* block) SPILLWAY_REQUIRES(mutex);
   Block* merge(Block* block) SPILLWAY_REQUIRES(mutex);

@@ -16,7 +16,9 @@ Bytes Region::trim() {
     return !settle_sync(each.block).ok();
   });
   if (chunks.empty() || !wait_for_stream_sync().ok()) return {};
-  return release(chunks, [&](Range run) SPILLWAY_REQUIRES(mutex) { return backing_.unmap(run); });
+  return release(chunks, [&](const Block&, Range run) SPILLWAY_REQUIRES(mutex) {
+    return backing_.unmap(run);
+  });
 }
 
 Bytes Region::trim_some(Bytes enough, Waits waits) {
@@ -31,7 +33,9 @@ Bytes Region::trim_some(Bytes enough, Waits waits) {
   for (const FreeChunk& each : chunks)
     last = std::max(last, each.block->freed_at);
   if (!mark().ok() || chunks.empty() || !wait_for_frees_sync(last).ok()) return {};
-  return release(chunks, [&](Range run) SPILLWAY_REQUIRES(mutex) { return backing_.unmap(run); });
+  return release(chunks, [&](const Block&, Range run) SPILLWAY_REQUIRES(mutex) {
+    return backing_.unmap(run);
+  });
 }
 
 Bytes Region::move_out(Bytes enough, Waits waits) {
@@ -39,13 +43,13 @@ Bytes Region::move_out(Bytes enough, Waits waits) {
   std::vector<FreeChunk> chunks = movable_chunks(waits);
   keep_oldest(chunks, enough);
   if (chunks.empty()) return {};
-  for (const FreeChunk& each : chunks)
-    if (each.block->ties != nullptr && !settle(each.block).ok()) return {};
   driver::progress::rely_on(this);
   const Result<driver::Fence> now = mark();
   if (!now.ok()) return {};
-  return release(chunks, [&](Range run) SPILLWAY_REQUIRES(mutex) {
-    backing_.leave(run, now.value());
+  return release(chunks, [&](const Block& block, Range run) SPILLWAY_REQUIRES(mutex) {
+    driver::FenceSet uses{now.value()};
+    if (block.ties != nullptr) uses.add(block.ties->fences);
+    backing_.leave(run, uses);
     return true;
   });
 }
@@ -60,11 +64,15 @@ Bytes Region::movable() {
 
 /// Completely free chunks that SpareChunks keeps.
 std::vector<Region::FreeChunk> Region::movable_chunks(Waits waits) {
-  if (scattered_) join_free(waits != Waits::kNone);
+  if (scattered_) {
+    join_free(waits != Waits::kNone);
+  } else {
+    forget_all_passed();
+  }
   std::vector<FreeChunk> chunks = free_chunks();
   std::erase_if(chunks, [&](const FreeChunk& each) SPILLWAY_REQUIRES(mutex) {
     if (!backing_.keeps(each.where.begin)) return true;
-    return !seen_to_pass(each.block) && waits == Waits::kNone;
+    return each.block->ties != nullptr && waits == Waits::kNone;
   });
   return chunks;
 }
@@ -133,7 +141,8 @@ std::vector<Region::FreeChunk> Region::free_chunks() const {
   return chunks;
 }
 
-/// Calls `leave(run)` for each run of adjacent chunks, which become gaps where that is true.
+/// Calls `leave(block, run)` for each run of adjacent chunks of a block, which become gaps where
+/// that is true.
 template <typename Leave>
 Bytes Region::release(const std::vector<FreeChunk>& chunks, const Leave& leave) {
   Bytes gone;
@@ -144,7 +153,7 @@ Bytes Region::release(const std::vector<FreeChunk>& chunks, const Leave& leave) 
          ++each) {
       run = {each->where.begin, each->where.size + run.size};
     }
-    if (!leave(run)) continue;
+    if (!leave(*block, run)) continue;
     gone += run.size;
     change_state(block, run, BlockState::kGap);
   }

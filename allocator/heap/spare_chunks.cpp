@@ -2,7 +2,9 @@
 #include "allocator/heap/spare_chunks.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <tuple>
 
 namespace spillway {
 
@@ -13,21 +15,67 @@ void SpareChunks::add(const Chunk& chunk) {
   }
 }
 
-std::optional<Chunk> SpareChunks::take(Bytes size, Bytes more) {
-  auto found = chunks_.rend();
-  for (auto each = chunks_.rbegin(); each != chunks_.rend(); ++each) {
-    if (each->size > size || each->exported) continue;
-    if (found == chunks_.rend() || each->size > found->size) found = each;
-    if (each->size == size) break;
-  }
-  if (found == chunks_.rend()) return std::nullopt;
+std::optional<Chunk> SpareChunks::take(Bytes size, Bytes more, const User& user) {
+  const auto found = best(chunks_, size, user);
+  if (found == chunks_.end()) return std::nullopt;
   // Each chunk costs calls to the driver, as often as it moves; to make room may cost a wait.
   const bool makes_room = accounting_.has_target() && !has_room(more);
   if (found->size + found->size < size && !makes_room) return std::nullopt;
   const Chunk chunk = *found;
-  *found = chunks_.back();
-  chunks_.pop_back();
+  chunks_.erase(found);
   return chunk;
+}
+
+/// The chunk for `size` bytes; the end iterator if all are larger.
+std::vector<Chunk>::iterator SpareChunks::best(std::vector<Chunk>& chunks,
+                                               Bytes size,
+                                               const User& user) {
+  // Smaller ones cost more calls to the driver, which is less than a wait.
+  const auto place = [&](const Chunk& chunk) {
+    const bool is_small = chunk.size + chunk.size < size;
+    return std::tuple(is_small, last_point(chunk, user), size - chunk.size);
+  };
+  auto found = chunks.end();
+  for (auto each = chunks.begin(); each != chunks.end(); ++each) {
+    if (each->size > size || each->exported) continue;
+    if (found == chunks.end() || place(*each) < place(*found)) found = each;
+  }
+  return found;
+}
+
+/// The latest point that the user has to wait for; 0 if there is none.
+std::uint64_t SpareChunks::last_point(const Chunk& chunk, const User& user) {
+  std::uint64_t last = 0;
+  for (const driver::Fence use : chunk.uses)
+    if (!user || use.timeline->stream() != *user) last = std::max(last, use.point);
+  return last;
+}
+
+Bytes SpareChunks::surplus(Bytes size, Bytes most, const User& user) const {
+  if (!accounting_.has_target() || has_room(size)) return {};
+  // What take() is going to give.
+  std::vector<Chunk> chunks = chunks_;
+  Bytes made;
+  for (Bytes left = size; !left.zero();) {
+    const Bytes wanted = std::min(left, most);
+    const bool makes_room = !has_room(made + wanted);
+    const auto found = best(chunks, wanted, user);
+    if (found != chunks.end() && (makes_room || found->size + found->size >= wanted)) {
+      left -= found->size;
+      chunks.erase(found);
+    } else if (!makes_room) {
+      left -= wanted;
+      made += wanted;
+    } else {
+      const auto larger =
+          std::min_element(chunks.begin(), chunks.end(), [&](const Chunk& one, const Chunk& other) {
+            return std::pair(last_point(one, user), one.size) <
+                   std::pair(last_point(other, user), other.size);
+          });
+      return larger == chunks.end() || larger->size > most ? Bytes() : larger->size - wanted;
+    }
+  }
+  return {};
 }
 
 bool SpareChunks::has_room(Bytes size) const {
@@ -41,6 +89,7 @@ void SpareChunks::make_room(Bytes size) {
 }
 
 void SpareChunks::begin_scope() {
+  formers_.look_again();
   accounting_.unmapped(bytes(), 0);
 }
 

@@ -16,13 +16,13 @@ namespace spillway {
 struct Chunk {
   Bytes size;
   CUmemGenericAllocationHandle handle;
-  bool exported = false;     // other processes may map it
-  driver::Fence last_use{};  // of a chunk that has moved in stream order: see Backing::leave
+  bool exported = false;    // other processes may map it
+  driver::FenceSet uses{};  // of a spare chunk: its next user comes after them (Backing::leave)
 };
 
 /// Chunks that have left one address and are about to be mapped at another one: creating and
-/// releasing physical memory are the driver's slowest calls. A stream uses one after its last use
-/// (Chunk::last_use). Under a target, chunks that nothing
+/// releasing physical memory are the driver's slowest calls. A stream uses one after its last uses
+/// (Chunk::uses). Under a target, chunks that nothing
 /// has used stay for the next scope: a release would wait until their former mappings can end.
 /// Within a scope their memory counts as released, otherwise as reserved.
 ///
@@ -37,6 +37,9 @@ class SpareChunks {
 
   SpareChunks(const SpareChunks&) = delete;
   SpareChunks& operator=(const SpareChunks&) = delete;
+
+  /// The stream that uses a chunk; none: any stream.
+  using User = std::optional<driver::Stream>;
 
   /// Chunks are kept while it exists. What has not been used by then is released, after a wait of
   /// the host if the device still uses it. Under a target, what it has room for stays, and what the
@@ -69,9 +72,17 @@ class SpareChunks {
   /// Stream: as FormerMappings::clear.
   void add(const Chunk& chunk);
 
-  /// The largest one of at most this size. None if it has less than half of it, while there is room
-  /// for `more` new bytes.
-  std::optional<Chunk> take(Bytes size, Bytes more);
+  /// The largest one of at most this size, of these the one that is used least long. None if it has
+  /// less than half of it, while there is room for `more` new bytes.
+  std::optional<Chunk> take(Bytes size, Bytes more, const User& user);
+
+  /// Where `size` bytes are going to be mapped in chunks of at most `most`: how many bytes more the
+  /// chunks have that take() gives, because new bytes have no room.
+  [[nodiscard]] Bytes surplus(Bytes size, Bytes most, const User& user) const;
+
+  /// Whether there is room for this many new bytes beside all chunks: within the budget if there is
+  /// one, else within the target.
+  [[nodiscard]] bool has_room(Bytes size) const;
 
   /// Makes room for this many new bytes, not in the accounting yet: within the budget if there is
   /// one, else within the target. Without both, no more memory exists with them than before.
@@ -96,10 +107,12 @@ class SpareChunks {
   void begin_scope();
   void end_scope();
 
-  [[nodiscard]] bool has_room(Bytes size) const;
-
   bool release_one(Wait wait);
   bool release(const Chunk& chunk);
+  static std::vector<Chunk>::iterator best(std::vector<Chunk>& chunks,
+                                           Bytes size,
+                                           const User& user);
+  static std::uint64_t last_point(const Chunk& chunk, const User& user);
 
   const driver::Device device_;
   Accounting& accounting_;

@@ -52,12 +52,20 @@ TEST_F(HeapFaultsTest, AChunkThatCannotBeMadeAccessibleChangesNothing) {
   expect_unchanged_by_failure(Code::kDriver);
 }
 
-TEST_F(HeapFaultsTest, GrowthThatCannotWaitForTheTailChangesNothing) {
+TEST_F(HeapFaultsTest, GrowthThatCannotWaitForTheTailStaysFreeAndFenced) {
   const auto tail = allocate(4_MiB);
   heap_->add_fence(tail, stuck_fence());
   free(tail);
   const Fault<&Api::StreamWaitEvent> fault(stuck_table_, 1, CUDA_ERROR_UNKNOWN);
-  expect_unchanged_by_failure(Code::kDriver);
+
+  const auto refused = heap_->allocate(6_MiB, main_, TagId::kUntagged);
+
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), Code::kDriver);
+  EXPECT_EQ(heap_->view().check(), "");
+  EXPECT_EQ(heap_->stats().allocated, 0_B);
+  EXPECT_EQ(heap_->stats().pending, 6_MiB);
+  EXPECT_EQ(allocate(6_MiB), tail);
 }
 
 TEST_F(HeapFaultsTest, ABlockThatCannotBeWaitedForStaysFreeAndFenced) {

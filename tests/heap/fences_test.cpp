@@ -58,6 +58,21 @@ TEST_F(HeapFencesTest, DeferredWaitsGetTheFencesOfABlockInsteadOfItsStream) {
   EXPECT_EQ(heap_->view().check(), "");
 }
 
+TEST_F(HeapFencesTest, DeferredWaitsGetTheFencesOfTheMemoryThatJoinsGrowth) {
+  const auto tail = allocate(4_MiB);
+  const driver::Fence fence = stuck_fence();
+  heap_->add_fence(tail, fence);
+  free(tail);
+  const DeferredWaits waits;
+
+  EXPECT_EQ(allocate(6_MiB), tail);
+
+  EXPECT_EQ(waits.fences(), driver::FenceSet{fence});
+  EXPECT_EQ(heap_->stats().fence_waits, 0U);
+  EXPECT_EQ(heap_->stats().pending, 0_B);
+  EXPECT_EQ(heap_->view().check(), "");
+}
+
 TEST_F(HeapFencesTest, AFenceThatHasPassedCostsNoWait) {
   const auto block = allocate(4_MiB);
   heap_->add_fence(block, passed_fence());

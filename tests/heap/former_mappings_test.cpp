@@ -44,7 +44,7 @@ class FormerMappingsTest : public HeapTest {
       auto& chunk = chunks_[each];
       ASSERT_EQ(table_.MemCreate(&chunk, size_.count(), &memory, 0), CUDA_SUCCESS);
       ASSERT_EQ(table_.MemMap(at(each).address(), size_.count(), 0, chunk, 0), CUDA_SUCCESS);
-      formers_->add(at(each), {size_, chunk, uses.mark().value()});
+      formers_->add(at(each), {size_, chunk, {uses.mark().value()}});
     }
   }
 
@@ -98,6 +98,28 @@ TEST_F(FormerMappingsTest, OnlyThoseWhoseLastUseHasPassedEndWithoutAWait) {
 
   EXPECT_EQ(unmaps_, kCount);
   EXPECT_EQ(waits_, 0);
+}
+
+TEST_F(FormerMappingsTest, OneIsInUseUntilAllUsesHavePassed) {
+  ASSERT_TRUE(formers_->clear(Range{at(0), size_}).ok());
+  passed_ = true;
+  formers_->look_again();
+  formers_->add(at(0), {size_, chunks_[0], {passed_fence(), stuck_fence()}});
+  ASSERT_EQ(table_.MemMap(at(0).address(), size_.count(), 0, chunks_[0], 0), CUDA_SUCCESS);
+  EXPECT_TRUE(formers_->in_use(Range{at(0), size_}));
+  EXPECT_FALSE(formers_->in_use(Range{at(1), size_}));
+}
+
+TEST_F(FormerMappingsTest, TheDriverIsAskedOnceAboutUsesUpToAnEarlierOneThatHasNotPassed) {
+  static int queries = 0;
+  queries = 0;
+  table_.EventQuery = [](CUevent) {
+    ++queries;
+    return CUDA_ERROR_NOT_READY;
+  };
+  for (int each = 0; each < 8; ++each)
+    EXPECT_TRUE(formers_->in_use(Range{at(each % kCount), size_}));
+  EXPECT_LE(queries, kCount);
 }
 
 TEST_F(FormerMappingsTest, OneThatCannotBeWaitedForStays) {

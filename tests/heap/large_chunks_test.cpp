@@ -175,7 +175,7 @@ class LargeChunksOrderTest : public HeapTest {
     std::vector<driver::DevicePtr> holes;
     for (int each = 0; each < 2; ++each) {
       holes.push_back(allocate(4_MiB));
-      allocate(2_MiB);
+      allocate(4_MiB);
     }
     for (const driver::DevicePtr at : holes) {
       write(at, 11, main_);
@@ -184,8 +184,8 @@ class LargeChunksOrderTest : public HeapTest {
     for (const driver::DevicePtr at : holes)
       free(at);
     heap_->placement().set_target(heap_->stats().reserved);
-    heap_->limits().set_budget(heap_->stats().reserved + 64_MiB);
-    allocate(6_MiB);  // in the other one and a new one of 2 MiB
+    heap_->limits().set_budget(heap_->stats().reserved + 6_MiB);
+    allocate(6_MiB);  // in the other one and a new one of 2 MiB: there is no room for 4
     heap_->placement().set_target(kTarget);
     chunks_ = heap_->stats().driver_allocations;
   }

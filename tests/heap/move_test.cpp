@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory that moves to other addresses of its stream, to stay within a heap's target.
+#include "allocator/heap/deferred_waits.h"
 #include "emulator/emulator.h"
 #include "tests/heap/heap_fixture.h"
 
@@ -132,6 +133,30 @@ TEST_F(MoveTest, MemoryThatACopyReadsMovesAfterAWaitOfItsStream) {
   EXPECT_EQ(counts_.host_waits, 0);
   EXPECT_EQ(heap_->stats().fence_waits, 2U);
   EXPECT_EQ(heap_->stats().cached, 0_B);
+}
+
+TEST_F(MoveTest, MovedMemoryThatACopyFillsFirstLeavesTheWaitsToThatCopy) {
+  make_holes({{2_MiB, true}, {2_MiB, true}});
+  {
+    const DeferredWaits waits;
+    allocate_within_reserved(4_MiB);
+    EXPECT_FALSE(waits.fences().empty());
+  }
+  EXPECT_EQ(counts_.host_waits, 0);
+  EXPECT_EQ(counts_.stream_waits, 0);
+  EXPECT_EQ(heap_->view().check(), "");
+}
+
+TEST_F(MoveTest, WhatThatCopyDoesNotNeedKeepsTheFences) {
+  make_holes({{4_MiB, true}, {4_MiB, true}});
+  {
+    const DeferredWaits waits;
+    allocate_within_reserved(7_MiB);
+  }
+  EXPECT_EQ(heap_->stats().pending, 1_MiB);
+  EXPECT_EQ(heap_->stats().fence_waits, 0U);
+  allocate(1_MiB);
+  EXPECT_GT(heap_->stats().fence_waits, 0U);
 }
 
 TEST_F(MoveTest, OfBlocksThatCopiesReadTheOneWhoseCopyEndsFirstIsHandedOut) {

@@ -44,7 +44,7 @@ class SpareChunksTest : public HeapTest {
     CUdeviceptr at = 0;
     ASSERT_EQ(table_.MemAddressReserve(&at, chunk_.size.count(), 0, 0, 0), CUDA_SUCCESS);
     ASSERT_EQ(table_.MemMap(at, chunk_.size.count(), 0, chunk_.handle, 0), CUDA_SUCCESS);
-    spares_->formers().add(driver::DevicePtr(at), {chunk_.size, chunk_.handle, stuck_fence()});
+    spares_->formers().add(driver::DevicePtr(at), {chunk_.size, chunk_.handle, {stuck_fence()}});
   }
 
   [[nodiscard]] Bytes reserved() const {
@@ -70,7 +70,7 @@ TEST_F(SpareChunksTest, WithinATargetAChunkStaysReservedForTheNextScope) {
 
   const SpareChunks::Scope scope(*spares_);
   EXPECT_EQ(reserved(), 0_B);
-  const auto taken = spares_->take(2_MiB, 2_MiB);
+  const auto taken = spares_->take(2_MiB, 2_MiB, std::nullopt);
   ASSERT_TRUE(taken);
   EXPECT_EQ(taken->handle, chunk_.handle);
   table_.MemRelease(taken->handle);
@@ -98,7 +98,7 @@ TEST_F(SpareChunksTest, OneThatOtherProcessesMayMapIsNotTaken) {
   EXPECT_TRUE(exists());
 
   const SpareChunks::Scope scope(*spares_);
-  EXPECT_FALSE(spares_->take(2_MiB, 2_MiB));
+  EXPECT_FALSE(spares_->take(2_MiB, 2_MiB, std::nullopt));
   table_.MemUnmap = driver::api().value()->MemUnmap;
 }
 
@@ -121,12 +121,41 @@ TEST_F(SpareChunksTest, ASmallOneIsTakenOnlyWhereThereIsNoRoomForALargerOne) {
   accounting_.set_target(16_MiB);
   leave();
   const SpareChunks::Scope scope(*spares_);
-  EXPECT_FALSE(spares_->take(6_MiB, 6_MiB));
+  EXPECT_FALSE(spares_->take(6_MiB, 6_MiB, std::nullopt));
   accounting_.set_budget(7_MiB);
 
-  const auto taken = spares_->take(6_MiB, 6_MiB);
+  const auto taken = spares_->take(6_MiB, 6_MiB, std::nullopt);
   ASSERT_TRUE(taken);
   table_.MemRelease(taken->handle);
+}
+
+TEST_F(SpareChunksTest, OfEqualOnesTheOneIsTakenWhoseUsesComeFirst) {
+  accounting_.set_target(64_MiB);
+  const SpareChunks::Scope scope(*spares_);
+  const driver::Fence first = stuck_fence();
+  const driver::Fence second = stuck_fence();
+  driver::Timeline own(device_, main_);
+  spares_->add({2_MiB, 1, false, {second}});
+  spares_->add({2_MiB, 2, false, {own.mark().value()}});
+  spares_->add({2_MiB, 3, false, {first}});
+  // The user need not wait for its own work.
+  for (const CUmemGenericAllocationHandle expected : {2U, 3U, 1U})
+    EXPECT_EQ(spares_->take(2_MiB, 2_MiB, main_)->handle, expected);
+}
+
+TEST_F(SpareChunksTest, ALargerOneIsWantedWhereNewMemoryHasNoRoom) {
+  accounting_.set_target(64_MiB);
+  const SpareChunks::Scope scope(*spares_);
+  for (const CUmemGenericAllocationHandle each : {1U, 2U})
+    spares_->add({4_MiB, each});
+  EXPECT_EQ(spares_->surplus(6_MiB, 4_MiB, main_), 0_B);
+  accounting_.set_budget(8_MiB);
+  EXPECT_EQ(spares_->surplus(4_MiB, 4_MiB, main_), 0_B);
+  EXPECT_EQ(spares_->surplus(6_MiB, 4_MiB, main_), 2_MiB);
+  EXPECT_EQ(spares_->surplus(2_MiB, 4_MiB, main_), 2_MiB);
+  EXPECT_EQ(spares_->surplus(10_MiB, 4_MiB, main_), 0_B);  // there is not enough
+  for (int each = 0; each < 2; ++each)
+    EXPECT_TRUE(spares_->take(4_MiB, 4_MiB, main_));
 }
 
 TEST_F(SpareChunksTest, WithoutATargetItIsReleased) {
