@@ -6,6 +6,7 @@
 #include "torch_glue/model_state/guard.h"
 #include "torch_glue/model_state/list_slices.h"
 #include "torch_glue/model_state/managed_storages.h"
+#include "torch_glue/model_state/overlapped_step.h"
 #include "torch_glue/modules.h"
 #include "torch_glue/saved_tensors/operand_notes.h"
 
@@ -81,6 +82,7 @@ std::vector<std::size_t> managed_among(const py::tuple& arguments) {
 
 /// Makes the tensor's storage resident until the step ends: its address is about to be used.
 void keep_in_step(const at::Tensor& tensor) {
+  join_side_stream(tensor);
   ManagedStorage* const managed = ManagedStorage::of(tensor);
   if (managed == nullptr || KernelLaunch::in_progress()) return;
   PinnedStorages pinned;
@@ -90,6 +92,7 @@ void keep_in_step(const at::Tensor& tensor) {
 
 /// Makes the tensor's storage resident for good: something outside of PyTorch has its address.
 void keep_resident(const at::Tensor& tensor, ResidentReason why) {
+  join_side_stream(tensor);
   PinnedStorages pinned;
   pinned.add(tensor, /*writes=*/true);
   pinned.keep(why);
@@ -273,6 +276,8 @@ void define_model_state(py::module_& module) {
   module.def("read_offloaded", &read_offloaded, WithoutLock());
   module.def("fetch_tensors", &fetch_tensors, WithoutLock());
   module.def("offload_tensors", &offload_tensors, WithoutLock());
+  module.def("begin_overlapped", &begin_overlapped, WithoutLock());
+  module.def("end_overlapped", &end_overlapped, WithoutLock());
   module.def("keep_in_step", &keep_in_step, WithoutLock());
   module.def(
       "keep_resident",

@@ -116,6 +116,7 @@ py::dict model_state_dict() {
                   "fetched_bytes"_a = stats.fetched.count(),
                   "prefetched_bytes"_a = stats.prefetched.count(),
                   "dropped_bytes"_a = stats.dropped.count(),
+                  "overlapped_slices"_a = stats.overlapped,
                   "resident_reasons"_a = reasons);
 }
 

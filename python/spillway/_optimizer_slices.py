@@ -109,6 +109,7 @@ def start(steps: Callable[[Any], None], stepped: Stepped) -> None:
 
 
 def _restore(optimizer: torch.optim.Optimizer) -> None:
+    glue().end_overlapped()
     whole = vars(optimizer).pop(_WHOLE, None)
     if whole is not None:
         optimizer.param_groups = whole
@@ -157,6 +158,12 @@ def _captures() -> bool:
     return torch.cuda.is_current_stream_capturing()
 
 
+def _on_gpu(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor) and value.is_cuda
+
+
 def _can_be_sliced(parameters: list[Any]) -> bool:
     """Whether the optimizer chooses the same implementation for each slice as for the whole group."""
     import torch
@@ -200,6 +207,7 @@ class _Slices(list[Any]):
         kind: Any = type(optimizer)
         self._steps = _steps(kind)
         self._user = kind.__name__ if _owner(kind) in _given else ""
+        self._overlaps = not self._user and not any(map(_on_gpu, vars(optimizer).values()))
 
     def __iter__(self) -> Iterator[Any]:
         in_step = sys._getframe(1).f_code in self._steps
@@ -211,11 +219,38 @@ class _Slices(list[Any]):
                 if not _can_be_sliced(group["params"]):
                     yield group
                     continue
-                for parameters in self._cut(group["params"]):
+                for parameters in self._cut_all(group["params"]):
+                    self._overlap(group, parameters)
                     yield _Slice(group, parameters, self._user)
+                    glue().end_overlapped()
                     self._stepped(self._optimizer, parameters)
         finally:  # also after a step that raised
             _restore(self._optimizer)
+
+    def _overlap(self, group: dict[str, Any], parameters: list[Any]) -> None:
+        """Lets the kernels of a slice run beside later work of the program, if that is safe."""
+        options = (each for key, each in group.items() if key != "params")
+        if not self._overlaps or any(map(_on_gpu, options)):
+            return  # other work may change what the kernels read
+        tensors: list[Any] = []
+        for each in parameters:
+            if each.grad is None:
+                continue
+            states = self._optimizer.state.get(each)
+            if not states or not glue().manages(each):
+                return  # states are created, and managed afterwards
+            tensors += (each, each.grad, *(state for state in states.values() if _on_gpu(state)))
+        glue().begin_overlapped(tensors)
+
+    def _cut_all(self, parameters: list[Any]) -> Iterator[list[Any]]:
+        """What is not managed comes last: no work beside the program's stream uses it. But states keep the
+        order in which the whole step creates them: `state_dict()` has it."""
+        others = [each for each in parameters if not glue().manages(each)]
+        if 0 < len(others) < len(parameters) and all(map(self._optimizer.state.get, parameters)):
+            yield from self._cut([each for each in parameters if glue().manages(each)])
+            yield from self._cut(others)
+        else:
+            yield from self._cut(parameters)
 
     def _cut(self, parameters: list[Any]) -> Iterator[list[Any]]:
         part: list[Any] = []

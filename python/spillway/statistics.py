@@ -79,6 +79,7 @@ class ModelStateStats(TypedDict):
     fetched_bytes: int
     prefetched_bytes: int
     dropped_bytes: int
+    overlapped_slices: int
     resident_reasons: dict[str, SkippedStorages]
     whole_steps: dict[str, str]
 
@@ -246,7 +247,8 @@ def stats() -> Stats:
         (``parameters``, ``buffers``, ``gradients``, ``optimizer_states``, ``autocast_casts``), each with
         ``storages``, ``resident_bytes`` and ``offloaded_bytes`` now; since the beginning: ``copied_bytes``
         (to the host), ``fetched_bytes`` (copied back), of these ``prefetched_bytes`` (before their use),
-        ``dropped_bytes`` (offloaded without a copy, because the host copy was still right);
+        ``dropped_bytes`` (offloaded without a copy, because the host copy was still right),
+        ``overlapped_slices`` (of optimizer steps, whose kernels ran beside later work);
         ``resident_reasons``: ``storages`` and ``bytes`` that stay on the GPU now, by reason
         (docs/model-state.md); ``whole_steps`` (dict): by class of optimizer, why steps did not run in slices.
     ``tags``

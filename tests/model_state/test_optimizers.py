@@ -2,6 +2,7 @@
 """Every optimizer of torch.optim computes the same bits with managed storages as without."""
 
 import itertools
+import re
 import sys
 
 import pytest
@@ -22,6 +23,12 @@ def runs(seed):
 @pytest.mark.parametrize("case", CASES)
 def test_an_optimizer_has_equal_bits(case, seed):
     check_equal(case, *runs(seed))
+
+
+@pytest.mark.parametrize("seed", SEEDS, ids=str)
+def test_steps_of_optimizers_of_torch_overlap_with_later_work(seed):
+    _, managed = runs(seed)
+    assert int(re.search(r"^overlapped: (\d+)$", managed.errors, re.MULTILINE)[1]) > len(CASES)
 
 
 @pytest.mark.parametrize("seed", SEEDS, ids=str)

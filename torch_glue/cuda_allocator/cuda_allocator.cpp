@@ -3,10 +3,12 @@
 
 #include "allocator/device/fork.h"
 #include "allocator/device/out_of_memory.h"
+#include "allocator/heap/deferred_waits.h"
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/base/check.h"
 #include "torch_glue/base/streams.h"
 #include "torch_glue/cuda_allocator/allocator_stats.h"
+#include "torch_glue/cuda_allocator/side_stream.h"
 
 #include <c10/core/StorageImpl.h>
 #include <c10/cuda/CUDAGraphsC10Utils.h>
@@ -81,12 +83,30 @@ c10::DataPtr SpillwayAllocator::allocate(size_t size) {
 }
 
 void* SpillwayAllocator::allocate_on(c10::DeviceIndex index, size_t size, cudaStream_t stream) {
+  if (SideStream* const side = SideStream::entered_as(stream))
+    return allocate_on_side(index, size, *side);
   DeviceRuntime& runtime = device(index);
   if (pools_.any_open()) return allocate_with_pools(index, runtime, size, stream);
   const auto block = runtime.allocate(Bytes{size}, driver::Stream(stream, runtime.device().id));
   if (!block.ok()) return allocate_again(index, {}, size, stream, block.status());
   void* const at = block.value().raw();
   report_handed_out(index, runtime, at, size, stream, {0, 0});
+  return at;
+}
+
+void* SpillwayAllocator::allocate_on_side(c10::DeviceIndex index, size_t size, SideStream& side) {
+  const DeferredWaits waits;
+  void* const at = allocate_on(index, size, side.home().stream());
+  if (at == nullptr) return at;
+  try {
+    side.take(waits.fences());
+    record_use(at, side.stream());
+  } catch (...) {
+    for (const driver::Fence fence : waits.fences())
+      device(index).heap().add_fence(driver::DevicePtr(at), fence);
+    release(at);
+    throw;
+  }
   return at;
 }
 

@@ -21,6 +21,8 @@
 
 namespace spillway {
 
+class SideStream;
+
 namespace ccc = c10::cuda::CUDACachingAllocator;
 
 /// PyTorch's CUDA allocator on Spillway's heaps, one heap per device.
@@ -138,6 +140,8 @@ class SpillwayAllocator final : public compat::CudaAllocatorInterface {
 
   DeviceRuntime& device(c10::DeviceIndex index);
   /// Allocates while a capture or a program may request a pool.
+  /// From the memory of the side stream's home.
+  void* allocate_on_side(c10::DeviceIndex index, size_t size, SideStream& side);
   void* allocate_with_pools(c10::DeviceIndex index,
                             DeviceRuntime& runtime,
                             size_t size,

@@ -44,6 +44,12 @@ class DeviceStorages {
   /// Stream: `consumer`'s later work may use them; no wait.
   void prefetch(c10::cuda::CUDAStream consumer);
 
+  /// Whether something has left in the running step.
+  [[nodiscard]] bool has_left() const {
+    const LightLock lock(mutex_);
+    return !left_.zero();
+  }
+
   /// An operator begins, whose storages have been used(). What leaves by the plan of the running
   /// step after an earlier operator leaves now. Stream: no wait.
   void begin_operator();
@@ -130,7 +136,7 @@ class DeviceStorages {
 
   DeviceRuntime& device_;
   OffloadedAddresses addresses_;
-  LightMutex mutex_;
+  mutable LightMutex mutex_;
   OffloadQueue queue_ SPILLWAY_GUARDED_BY(mutex_);
   std::vector<ManagedStorage*> storages_ SPILLWAY_GUARDED_BY(mutex_);  // by slot; null: none
   std::vector<bool> ahead_ SPILLWAY_GUARDED_BY(mutex_);                // by slot: prefetched

@@ -4,6 +4,7 @@
 #include "torch_glue/base/compat.h"
 #include "torch_glue/base/streams.h"
 #include "torch_glue/cuda_allocator/cuda_allocator.h"
+#include "torch_glue/cuda_allocator/side_stream.h"
 #include "torch_glue/model_state/guarded_operator.h"
 #include "torch_glue/model_state/list_slices.h"
 #include "torch_glue/model_state/managed_storages.h"
@@ -129,7 +130,18 @@ void guard_alias(const at::Tensor& tensor) {
   if (ManagedStorage::of(tensor) != nullptr) set_guarded(tensor);
 }
 
+void join_side_stream(const at::Tensor& tensor) {
+  const bool guarded = tensor.is_cuda() && tensor.key_set().has(kKey);
+  if (guarded && ManagedStorage::of(tensor) == nullptr)
+    SideStream::join(current_stream(DeviceId{tensor.device().index()}));
+}
+
 PinnedStorages::~PinnedStorages() {
+  if (side_ != nullptr) {
+    const driver::Fence work = side_->promise();
+    for (const auto& storage : pinned_)
+      storage->used_beside(work);
+  }
   for (const auto& storage : pinned_)
     storage->unpin();
 }
@@ -140,7 +152,7 @@ void PinnedStorages::copy_ahead() {
   const auto stream = current_stream(device.device().id);
   // A replay would copy again.
   if (SpillwayAllocator::instance().captures(stream.stream())) return;
-  ManagedStorages::instance().copy_ahead(device, stream);
+  ManagedStorages::instance().copy_ahead(device, SideStream::home_of(stream));
 }
 
 void PinnedStorages::keep(ResidentReason why) {
@@ -153,13 +165,16 @@ void PinnedStorages::add(c10::StorageImpl& storage, bool writes) {
   if (managed == nullptr) return;
   auto owner = managed->shared_from_this();
   const bool may_write = writes || managed->model_class() == ModelClass::kBuffer;
-  managed->pin(storage, current_stream(managed->device().device().id), may_write);
+  const auto stream = current_stream(managed->device().device().id);
+  managed->pin(storage, stream, may_write);
+  if (SideStream* const side = SideStream::entered_as(stream.stream())) side_ = side;
   pinned_.push_back(std::move(owner));
   ManagedStorages::instance().used(*managed, may_write);
 }
 
 void PinnedStorages::add(const at::Tensor& tensor, bool writes) {
   if (!tensor.defined() || !tensor.has_storage()) return;
+  if (SideStream::exists()) join_side_stream(tensor);
   add(*tensor.storage().unsafeGetStorageImpl(), writes);
 }
 

@@ -30,6 +30,10 @@ void set_guarded(const at::Tensor& tensor);
 /// Gives the tensor the key if its storage is managed.
 void guard_alias(const at::Tensor& tensor);
 
+/// For a guarded tensor that is not managed because it is small: work on a side stream may have
+/// changed it (side_stream.h), so the current stream waits for that. Errors: c10::Error.
+void join_side_stream(const at::Tensor& tensor);
+
 /// During its lifetime, the storages given to it are resident, for work on the current streams of
 /// their devices.
 /// Threads: confined.
@@ -53,6 +57,7 @@ class PinnedStorages {
 
  private:
   c10::SmallVector<std::shared_ptr<class ManagedStorage>, 8> pinned_;
+  class SideStream* side_ = nullptr;  // whose work uses them
 };
 
 }  // namespace spillway

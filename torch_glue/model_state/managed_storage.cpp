@@ -9,6 +9,7 @@
 #include "torch_glue/base/compat.h"
 #include "torch_glue/base/streams.h"
 #include "torch_glue/cuda_allocator/cuda_allocator.h"
+#include "torch_glue/cuda_allocator/side_stream.h"
 #include "torch_glue/model_state/managed_storages.h"
 
 #include <c10/cuda/CUDAGraphsC10Utils.h>
@@ -180,10 +181,31 @@ void ManagedStorage::fetch(c10::StorageImpl& storage, c10::cuda::CUDAStream stre
   }
   const c10::cuda::CUDAGuard guard(stream.device_index());
   const TagScope tag(tag_);
+  if (SideStream::entered_as(stream.stream()) != nullptr) {
+    fetch_ahead(storage, SideStream::home(), CopyPriority::kDemand);
+    return;
+  }
   Block block(size_, stream);
   const LightLock lock(mutex_);
   // Another thread may have fetched it meanwhile. It stays resident: it is pinned.
-  if (!on_device_) fetch_into(block, storage, stream, CopyPriority::kDemand);
+  if (!on_device_) fetch_into(block, storage, stream, CopyPriority::kDemand, /*waits=*/true);
+}
+
+bool ManagedStorage::fetch_ahead(c10::StorageImpl& storage,
+                                 c10::cuda::CUDAStream home,
+                                 CopyPriority priority) {
+  const DeferredWaits waits;
+  Block block(size_, home);
+  auto unfilled = c10::make_scope_exit([&] {
+    for (const driver::Fence fence : waits.fences())
+      place_.device.heap().add_fence(driver::DevicePtr(block.at()), fence);
+  });
+  const LightLock lock(mutex_);
+  if (on_device_ || !has_host_ || ManagedStorage::of(storage) != this) return false;
+  check(waits.fences().wait(place_.device.copies().in_stream(priority)).status());
+  fetch_into(block, storage, home, priority, /*waits=*/false);
+  unfilled.release();
+  return true;
 }
 
 bool ManagedStorage::prefetch(c10::cuda::CUDAStream consumer) {
@@ -192,39 +214,28 @@ bool ManagedStorage::prefetch(c10::cuda::CUDAStream consumer) {
   const c10::cuda::CUDAGuard guard(consumer.device_index());
   const TagScope tag(tag_);
   const OptionalAllocation optional;
-  const DeferredWaits waits;
   try {
-    Block block(size_, consumer);
-    auto unfilled = c10::make_scope_exit([&] {
-      for (const driver::Fence fence : waits.fences())
-        place_.device.heap().add_fence(driver::DevicePtr(block.at()), fence);
-    });
-    const LightLock lock(mutex_);
-    const bool wanted = !on_device_ && has_host_ && ManagedStorage::of(*alive) == this;
-    const driver::Stream in = place_.device.copies().in_stream(CopyPriority::kPrefetch);
-    if (wanted && waits.fences().wait(in).ok()) {
-      fetch_into(block, *alive, consumer, CopyPriority::kPrefetch);
-      unfilled.release();
-      ManagedStorages::instance().fetches().count_prefetch(size_);
-      return true;
-    }
+    if (!fetch_ahead(*alive, consumer, CopyPriority::kPrefetch)) return false;
   } catch (const c10::Error& error) {
     static_cast<void>(error);  // it was only a prefetch
+    return false;
   }
-  return false;
+  ManagedStorages::instance().fetches().count_prefetch(size_);
+  return true;
 }
 
 void ManagedStorage::fetch_into(Block& block,
                                 c10::StorageImpl& storage,
                                 c10::cuda::CUDAStream stream,
-                                CopyPriority priority) {
+                                CopyPriority priority,
+                                bool waits) {
   const auto fence = place_.device.residency().fetch(
       host_, driver::DevicePtr(block.at()), stream_of(stream), priority);
   check(fence.status());
-  if (priority == CopyPriority::kDemand) {
-    const Status waits = driver::Timeline::wait(stream_of(stream), fence.value());
-    if (!waits.ok()) host_.set_offloaded(true);
-    check(waits);
+  if (waits) {
+    const Status waited = driver::Timeline::wait(stream_of(stream), fence.value());
+    if (!waited.ok()) host_.set_offloaded(true);
+    check(waited);
   }
   arrival_ = fence.value();
   block_ = block.take();
@@ -232,7 +243,7 @@ void ManagedStorage::fetch_into(Block& block,
   others_.clear();
   changed_ = false;
   home_ = stream.stream();
-  awaited_ = priority == CopyPriority::kDemand;
+  awaited_ = waits;
   copied_ = false;
   set_address(storage, block_);
   on_device_ = true;
@@ -246,10 +257,33 @@ void ManagedStorage::wait_on(c10::cuda::CUDAStream stream) {
     awaited_ = true;
     return;
   }
+  if (SideStream::entered_as(stream.stream()) != nullptr) {
+    // It follows its home stream, and used_beside() marks its work.
+    if (!awaited_) check(driver::Timeline::wait(stream_of(stream), arrival_));
+    return;
+  }
   if (std::find(others_.begin(), others_.end(), stream.stream()) != others_.end()) return;
   check(driver::Timeline::wait(stream_of(stream), arrival_));
   check(place_.device.record_use(driver::DevicePtr(block_), stream_of(stream)));
   others_.push_back(stream.stream());
+}
+
+void ManagedStorage::used_beside(driver::Fence work) {
+  const LightLock lock(mutex_);
+  if (!on_device_) return;
+  place_.device.heap().add_fence(driver::DevicePtr(block_), work);
+  arrival_ = work;
+  awaited_ = false;
+  others_.clear();
+}
+
+bool ManagedStorage::may_be_used_beside(const c10::Storage& storage, c10::cuda::CUDAStream home) {
+  const ManagedStorages& all = ManagedStorages::instance();
+  if (kept() || all.keeps_all() || kept_in_step_ == all.step()) return false;
+  const LightLock lock(mutex_);
+  if (!on_device_) return true;
+  const std::size_t holders = compat::holders_in_cpp(storage, *storage.unsafeGetStorageImpl());
+  return home_ == home.stream() && only_keyed(holders);
 }
 
 void ManagedStorage::wait_for_copy(c10::cuda::CUDAStream stream) {

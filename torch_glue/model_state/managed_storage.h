@@ -100,6 +100,14 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
 
   void unpin() { pins_.fetch_sub(1); }
 
+  /// Work on a side stream (SideStream) uses it, up to `work`: other streams wait for that before
+  /// they use it, and so does the next owner of its memory. Requires: it is pinned.
+  void used_beside(driver::Fence work);
+
+  /// Whether all later work on it waits for used_beside(): every tensor over `storage`, which it
+  /// manages, has the guard's key, nothing else has its address, and its memory is that of `home`.
+  bool may_be_used_beside(const c10::Storage& storage, c10::cuda::CUDAStream home);
+
   /// Offloads it, unless it is in use, is not resident, or has to stay. Returns the bytes that are
   /// then free in stream order.
   /// Stream: a copy follows all work submitted so far to the streams that used it; no wait.
@@ -177,12 +185,15 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   void prepare_captured(c10::StorageImpl& storage, c10::cuda::CUDAStream stream);
   /// Fetches it if it is not resident.
   void fetch(c10::StorageImpl& storage, c10::cuda::CUDAStream stream);
-  /// Fetches it into `block`, which it then owns. With kPrefetch, `stream` has to wait for it
-  /// later.
+  /// Begins to fetch it, if it is offloaded, into memory of `home`, which waits later, for the copy
+  /// alone. Returns whether it did.
+  bool fetch_ahead(c10::StorageImpl& storage, c10::cuda::CUDAStream home, CopyPriority priority);
+  /// Fetches it into `block`, which it then owns. `stream` waits for it now, or has to later.
   void fetch_into(Block& block,
                   c10::StorageImpl& storage,
                   c10::cuda::CUDAStream stream,
-                  CopyPriority priority) SPILLWAY_REQUIRES(mutex_);
+                  CopyPriority priority,
+                  bool waits) SPILLWAY_REQUIRES(mutex_);
   void wait_on(c10::cuda::CUDAStream stream) SPILLWAY_REQUIRES(mutex_);
   /// For a writer: `stream` waits for the copy of copy_ahead(). Later writers come after this one.
   void wait_for_copy(c10::cuda::CUDAStream stream) SPILLWAY_REQUIRES(mutex_);
@@ -225,7 +236,7 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   std::atomic<bool> keeps_owned_{false};
   std::atomic<std::uint64_t> kept_in_step_{0};
   std::atomic<CUstream> home_;       // the stream that its block was allocated on
-  std::atomic<bool> awaited_{true};  // home_ has waited for the fetch
+  std::atomic<bool> awaited_{true};  // home_ has waited for arrival_
   std::atomic<bool> copied_{false};  // by copy_ahead(), and not written since
   std::atomic<bool> is_apart_;       // HeapBlockInfo::apart of its last block
 
@@ -234,7 +245,7 @@ class ManagedStorage final : public std::enable_shared_from_this<ManagedStorage>
   driver::DevicePtr address_ SPILLWAY_GUARDED_BY(mutex_);  // while it is offloaded; null: none yet
   Stash host_ SPILLWAY_GUARDED_BY(mutex_);                 // its host copy, if has_host_
   bool has_host_ SPILLWAY_GUARDED_BY(mutex_) = false;
-  driver::Fence arrival_ SPILLWAY_GUARDED_BY(mutex_);  // of the last fetch
+  driver::Fence arrival_ SPILLWAY_GUARDED_BY(mutex_);  // of the last fetch or used_beside()
   // other streams that have used this block; they have waited for the fetch
   std::vector<CUstream> others_ SPILLWAY_GUARDED_BY(mutex_);
   bool only_keyed_ SPILLWAY_GUARDED_BY(mutex_) = false;  // all references are from keyed tensors

@@ -121,6 +121,9 @@ Status ManagedStorage::copy_out() {
   host_ = Stash();
   has_host_ = false;
   const driver::DevicePtr block(block_);
+  if (!awaited_) {
+    SPILLWAY_RETURN_IF_ERROR(driver::Timeline::wait(place_.device.copies().out_stream(), arrival_));
+  }
   // A program that has its address may use it on streams that only record_stream() reports.
   if (!others_.empty() || kept_in_step_ != 0) {
     SPILLWAY_ASSIGN_OR_RETURN(const driver::FenceSet uses,

@@ -146,6 +146,11 @@ void ManagedStorages::copy_ahead(DeviceRuntime& device, c10::cuda::CUDAStream co
   storages.prefetch(consumer);
 }
 
+bool ManagedStorages::streams_in_step(DeviceRuntime& device) {
+  DeviceStorages* const known = of(device.device().id);
+  return known != nullptr && !keeps_all() && (known->has_left() || chaotic());
+}
+
 void ManagedStorages::copy_early() {
   if (keeps_all()) return;
   for (auto& device : devices_)
@@ -223,6 +228,7 @@ ManagedStats ManagedStorages::stats() {
   stats.fetched = fetches_.fetched();
   stats.prefetched = fetches_.prefetched();
   stats.dropped = Bytes{dropped_};
+  stats.overlapped = overlapped_;
   return stats;
 }
 

@@ -134,6 +134,8 @@ def main():
     for argument in sys.argv[1:]:
         for case in many.get(argument, lambda one=argument: [one])():
             cases.run(case, lambda case=case: run(case))
+    if stats := cases.managed_stats():
+        print("overlapped:", stats["overlapped_slices"], file=sys.stderr)
 
 
 main()

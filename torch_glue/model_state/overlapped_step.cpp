@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_glue/model_state/overlapped_step.h"
+
+#include "allocator/runtime/runtime.h"
+#include "torch_glue/base/streams.h"
+#include "torch_glue/cuda_allocator/cuda_allocator.h"
+#include "torch_glue/cuda_allocator/side_stream.h"
+#include "torch_glue/model_state/guard.h"
+#include "torch_glue/model_state/managed_storages.h"
+
+#include <algorithm>
+
+namespace spillway {
+namespace {
+
+/// A small tensor, in memory of our heap.
+bool is_small(const at::Tensor& tensor, DeviceRuntime& device) {
+  if (tensor.layout() != at::kStrided || !tensor.has_storage()) return false;
+  const c10::Storage& storage = tensor.storage();
+  return storage.nbytes() < ManagedStorages::instance().min_bytes().count() &&
+         device.heap().owns(driver::DevicePtr(storage.data()));
+}
+
+bool may_overlap(const at::Tensor& tensor, DeviceRuntime& device) {
+  if (tensor.device().index() != static_cast<c10::DeviceIndex>(device.device().id)) return false;
+  ManagedStorage* const managed = ManagedStorage::of(tensor);
+  if (managed == nullptr) return is_small(tensor, device);
+  return managed->may_be_used_beside(tensor.storage(), current_stream(device.device().id));
+}
+
+}  // namespace
+
+bool begin_overlapped(const std::vector<at::Tensor>& tensors) {
+  const auto on_device = [](const at::Tensor& each) {
+    return each.is_cuda();
+  };
+  const auto first = std::find_if(tensors.begin(), tensors.end(), on_device);
+  if (first == tensors.end()) return false;
+  DeviceRuntime* const device =
+      Runtime::instance().devices().if_made(DeviceId{first->device().index()});
+  if (device == nullptr || !ManagedStorages::instance().streams_in_step(*device)) return false;
+  const bool all = std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& each) {
+    return !on_device(each) || may_overlap(each, *device);
+  });
+  if (!all || !SideStream::enter(*device)) return false;
+  ManagedStorages::instance().count_overlapped();
+  const auto stream = current_stream(device->device().id);
+  for (const at::Tensor& each : tensors) {
+    if (!on_device(each) || ManagedStorage::of(each) != nullptr) continue;
+    set_guarded(each);  // its uses join the side stream
+    SpillwayAllocator::instance().record_use(each.storage().mutable_data(), stream);
+  }
+  return true;
+}
+
+void end_overlapped() {
+  SideStream::leave();
+}
+
+}  // namespace spillway
