@@ -2,6 +2,7 @@
 #include "allocator/runtime/runtime.h"
 #include "torch_glue/base/compat.h"
 #include "torch_glue/base/streams.h"
+#include "torch_glue/cuda_allocator/side_stream.h"
 #include "torch_glue/model_state/budget_excess.h"
 #include "torch_glue/model_state/guard.h"
 #include "torch_glue/model_state/list_slices.h"
@@ -277,6 +278,10 @@ void define_model_state(py::module_& module) {
   module.def("fetch_tensors", &fetch_tensors, WithoutLock());
   module.def("offload_tensors", &offload_tensors, WithoutLock());
   module.def("begin_overlapped", &begin_overlapped, WithoutLock());
+  module.def(
+      "join_overlapped", py::overload_cast<const c10::Storage&>(&join_side_stream), WithoutLock());
+  module.def("join_overlapped_step",
+             [](int device) { SideStream::join(current_stream(DeviceId{device})); });
   module.def("end_overlapped", &end_overlapped, WithoutLock());
   module.def("keep_in_step", &keep_in_step, WithoutLock());
   module.def(

@@ -3,6 +3,7 @@
 #include "allocator/tag/tag.h"
 #include "torch_glue/cuda_allocator/cuda_allocator.h"
 #include "torch_glue/model_state/managed_storages.h"
+#include "torch_glue/model_state/overlapped_step.h"
 #include "torch_glue/modules.h"
 #include "torch_glue/pluggable/hooks.h"
 #include "torch_glue/saved_storage/pending_sources.h"
@@ -116,7 +117,7 @@ py::dict model_state_dict() {
                   "fetched_bytes"_a = stats.fetched.count(),
                   "prefetched_bytes"_a = stats.prefetched.count(),
                   "dropped_bytes"_a = stats.dropped.count(),
-                  "overlapped_slices"_a = stats.overlapped,
+                  "overlapped_slices"_a = overlapped_slices(),
                   "resident_reasons"_a = reasons);
 }
 

@@ -63,7 +63,9 @@ Bytes Backing::surplus(Bytes size) const {
   if (accounting_.target().zero()) return {};
   const Bytes most = most_of_a_chunk();
   const Bytes whole = size.rounded_up(most);
-  return spares_.has_room(whole) ? whole - size : spares_.surplus(size, most, user_);
+  const Bytes room = std::min(accounting_.room(), accounting_.room_to_target());
+  if (spares_.bytes() + whole <= room) return whole - size;
+  return spares_.surplus(size, most, user_);
 }
 
 Status Backing::map(Range where,
@@ -151,7 +153,6 @@ Status Backing::create(Chunk& chunk) {
   return status;
 }
 
-/// The user's later work is ordered after that.
 Status Backing::use_after(const driver::FenceSet& uses) const {
   if (user_ && uses.wait(*user_).ok()) return {};
   return uses.wait_sync();

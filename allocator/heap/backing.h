@@ -108,6 +108,10 @@ class Backing {
 
   [[nodiscard]] bool is_view(driver::DevicePtr at) const { return views_.contains(at); }
 
+  /// Orders the user's later work after `uses`: on the device if it can wait there, as it cannot in
+  /// a capture, else on the host. Errors: kDriver.
+  [[nodiscard]] Status use_after(const driver::FenceSet& uses) const;
+
   /// The largest size of a chunk that map() makes.
   [[nodiscard]] Bytes most_of_a_chunk() const;
 
@@ -142,7 +146,6 @@ class Backing {
   Status make_chunks(Range where, const std::vector<driver::DevicePtr>* cuts, Made& made);
   Result<Chunk> map_chunk(driver::DevicePtr at, Bytes size, const Made& made);
   Status create(Chunk& chunk);
-  [[nodiscard]] Status use_after(const driver::FenceSet& uses) const;
   void undo(const Chunks& made);
 
   const driver::Device device_;

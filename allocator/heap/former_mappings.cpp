@@ -6,6 +6,7 @@
 #include <vector>
 
 namespace spillway {
+
 FormerMappings::~FormerMappings() {
   const driver::CurrentDevice current(*device_.api, device_.context);
   const driver::OutsideCaptures outside(*device_.api);

@@ -262,14 +262,11 @@ Result<Block*> Region::fresh(Bytes size, Bytes requested, TagId tag) {
     rest->state = BlockState::kFree;
     merge_and_list(rest);
   }
-  if (!uses.empty() && !DeferredWaits::defer(uses)) {
-    const auto waited = uses.wait(stream());
-    if (!waited.ok()) {
-      block->state = BlockState::kFree;
-      merge_and_list(block);
-      return waited.status();
-    }
-    counts_.fence_waits += waited.value();
+  const Status waited = DeferredWaits::defer(uses) ? Status() : backing_.use_after(uses);
+  if (!waited.ok()) {
+    block->state = BlockState::kFree;
+    merge_and_list(block);
+    return waited;
   }
   block->ties.reset();
   hand_out(block, requested, tag);

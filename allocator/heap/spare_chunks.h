@@ -72,17 +72,14 @@ class SpareChunks {
   /// Stream: as FormerMappings::clear.
   void add(const Chunk& chunk);
 
-  /// The largest one of at most this size, of these the one that is used least long. None if it has
-  /// less than half of it, while there is room for `more` new bytes.
+  /// A chunk of at most this size: one of at least half of it first, of these the one that the user
+  /// has to wait for least long, then the largest. None if all have less than half, while there is
+  /// room for `more` new bytes.
   std::optional<Chunk> take(Bytes size, Bytes more, const User& user);
 
   /// Where `size` bytes are going to be mapped in chunks of at most `most`: how many bytes more the
   /// chunks have that take() gives, because new bytes have no room.
   [[nodiscard]] Bytes surplus(Bytes size, Bytes most, const User& user) const;
-
-  /// Whether there is room for this many new bytes beside all chunks: within the budget if there is
-  /// one, else within the target.
-  [[nodiscard]] bool has_room(Bytes size) const;
 
   /// Makes room for this many new bytes, not in the accounting yet: within the budget if there is
   /// one, else within the target. Without both, no more memory exists with them than before.
@@ -107,6 +104,8 @@ class SpareChunks {
   void begin_scope();
   void end_scope();
 
+  /// For new bytes beside all chunks: within the budget if there is one, else within the target.
+  [[nodiscard]] bool has_room(Bytes size) const;
   bool release_one(Wait wait);
   bool release(const Chunk& chunk);
   static std::vector<Chunk>::iterator best(std::vector<Chunk>& chunks,

@@ -27,6 +27,7 @@ __all__ = ["passing", "start", "step_in_slices", "whole_steps"]
 
 _TORCHS = "torch.optim."
 _WHOLE = "_spillway_param_groups"  # in an optimizer's __dict__, during its step
+_OF_PARAMETERS = ("param_groups", "state", _WHOLE)
 Stepped = Callable[[Any, list[Any]], None]
 _Optimizer = TypeVar("_Optimizer", bound="type[torch.optim.Optimizer]")
 _given: weakref.WeakSet[type] = weakref.WeakSet()  # by step_in_slices()
@@ -158,10 +159,35 @@ def _captures() -> bool:
     return torch.cuda.is_current_stream_capturing()
 
 
-def _on_gpu(value: Any) -> bool:
+def _values(states: Any) -> list[Any]:
+    return list(states.values()) if isinstance(states, dict) else []
+
+
+def _is_gpu_tensor(value: Any) -> bool:
     import torch
 
     return isinstance(value, torch.Tensor) and value.is_cuda
+
+
+def _on_gpu(value: Any) -> bool:
+    """Whether it is a tensor on a GPU, or contains one."""
+    if isinstance(value, dict):
+        return any(map(_on_gpu, value.values()))
+    if isinstance(value, (tuple, list, set)):
+        return any(map(_on_gpu, value))
+    return _is_gpu_tensor(value)
+
+
+def _runs_users_code() -> bool:
+    """Whether a mode sees the operators of the step: it may create tensors of its own."""
+    import torch
+    from torch.overrides import _get_current_function_mode_stack
+    from torch.utils._device import DeviceContext
+
+    modes: list[Any] = _get_current_function_mode_stack()
+    return bool(torch._C._len_torch_dispatch_stack()) or any(
+        not isinstance(each, DeviceContext) for each in modes
+    )
 
 
 def _can_be_sliced(parameters: list[Any]) -> bool:
@@ -207,7 +233,8 @@ class _Slices(list[Any]):
         kind: Any = type(optimizer)
         self._steps = _steps(kind)
         self._user = kind.__name__ if _owner(kind) in _given else ""
-        self._overlaps = not self._user and not any(map(_on_gpu, vars(optimizer).values()))
+        own = (each for name, each in vars(optimizer).items() if name not in _OF_PARAMETERS)
+        self._overlaps = not self._user and not any(map(_on_gpu, own)) and not _runs_users_code()
 
     def __iter__(self) -> Iterator[Any]:
         in_step = sys._getframe(1).f_code in self._steps
@@ -220,27 +247,38 @@ class _Slices(list[Any]):
                     yield group
                     continue
                 for parameters in self._cut_all(group["params"]):
-                    self._overlap(group, parameters)
+                    used = self._overlap(group, parameters)
                     yield _Slice(group, parameters, self._user)
                     glue().end_overlapped()
+                    if used and not self._gpu_tensors(parameters) <= used:  # it has created a state
+                        glue().join_overlapped_step(parameters[0].device.index)
                     self._stepped(self._optimizer, parameters)
         finally:  # also after a step that raised
             _restore(self._optimizer)
 
-    def _overlap(self, group: dict[str, Any], parameters: list[Any]) -> None:
-        """Lets the kernels of a slice run beside later work of the program, if that is safe."""
-        options = (each for key, each in group.items() if key != "params")
+    def _overlap(self, group: dict[str, Any], parameters: list[Any]) -> set[Any]:
+        """Lets the kernels of a slice run beside later work of the program, if that is safe. Returns what
+        they use; nothing if the program's stream runs them."""
+        options = (each for name, each in group.items() if name != "params")
         if not self._overlaps or any(map(_on_gpu, options)):
-            return  # other work may change what the kernels read
-        tensors: list[Any] = []
+            return set()  # other work may change what the kernels read
+        stepped = [each for each in parameters if each.grad is not None]
+        states = [self._optimizer.state.get(each) for each in stepped]
+        if not all(states) or not all(map(glue().manages, stepped)):
+            return set()  # states are created, and managed afterwards
+        if any(_on_gpu(each) and not _is_gpu_tensor(each) for of in states for each in _values(of)):
+            return set()  # in a list
+        used = self._gpu_tensors(stepped)
+        return used if glue().begin_overlapped(list(used)) else set()
+
+    def _gpu_tensors(self, parameters: list[Any]) -> set[Any]:
+        """These that have a gradient, their gradients and their states."""
+        found: set[Any] = set()
         for each in parameters:
-            if each.grad is None:
-                continue
-            states = self._optimizer.state.get(each)
-            if not states or not glue().manages(each):
-                return  # states are created, and managed afterwards
-            tensors += (each, each.grad, *(state for state in states.values() if _on_gpu(state)))
-        glue().begin_overlapped(tensors)
+            if each.grad is not None:
+                states = filter(_is_gpu_tensor, _values(self._optimizer.state.get(each)))
+                found.update((each, each.grad, *states))
+        return found
 
     def _cut_all(self, parameters: list[Any]) -> Iterator[list[Any]]:
         """What is not managed comes last: no work beside the program's stream uses it. But states keep the

@@ -108,6 +108,7 @@ def _guarded_alias(original: Any, manage: Callable[[Any], None]) -> Any:
     def set_(self: Any, *arguments: Any, **options: Any) -> Any:
         result = original(self, *arguments, **options)
         if self.is_cuda:
+            _join(self.untyped_storage())
             manage(self)
         return result
 
@@ -133,6 +134,8 @@ def _resident(original: Any) -> Any:
     def method(self: Any, *arguments: Any, **options: Any) -> Any:
         used = [each for each in (self, *arguments) if _is_managed(each)]
         if not used:
+            for each in (self, *arguments):
+                _join(each)
             return original(self, *arguments, **options)
         held = glue().ResidentStorages(used)
         try:
@@ -148,6 +151,7 @@ def _read_where_it_is(original: Any) -> Any:
 
     @functools.wraps(original)
     def cpu(self: Any) -> Any:
+        _join(self)
         offloaded = glue().read_offloaded(self) if self.is_cuda else None
         return original(self) if offloaded is None else offloaded.untyped_storage()
 
@@ -155,7 +159,19 @@ def _read_where_it_is(original: Any) -> Any:
 
 
 def _is_managed(value: Any) -> bool:
+    storage = _on_gpu(value)
+    return storage is not None and glue().is_managed(storage)
+
+
+def _join(value: Any) -> None:
+    """An optimizer's step that runs beside may still change a storage that is too small to be managed."""
+    if (storage := _on_gpu(value)) is not None:
+        glue().join_overlapped(storage)
+
+
+def _on_gpu(value: Any) -> Any:
+    """Its storage; None if it has none on a GPU."""
     import torch
 
     storage = getattr(value, "_untyped_storage", value)  # of a typed one
-    return isinstance(storage, torch.UntypedStorage) and storage.is_cuda and glue().is_managed(storage)
+    return storage if isinstance(storage, torch.UntypedStorage) and storage.is_cuda else None

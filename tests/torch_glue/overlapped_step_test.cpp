@@ -6,6 +6,7 @@
 #include "torch_glue/cuda_allocator/side_stream.h"
 
 #include <optional>
+#include <vector>
 
 namespace spillway {
 namespace {
@@ -137,6 +138,53 @@ TEST_F(OverlappedStepTest, MemoryThatACopyReadsIsUsedAfterIt) {
   end_overlapped();
   EXPECT_TRUE(holds(leaving, values(50, 4 * kElements)));
   EXPECT_TRUE(holds(state, values(3, 4 * kElements).mul_(3)));
+}
+
+TEST_F(OverlappedStepTest, MemoryThatTheProgramsStreamHasUsedMeanwhileIsUsedAfterIt) {
+  ASSERT_TRUE(begin_overlapped({parameter_}));
+  std::vector<at::Tensor> read;
+  {
+    const CUDAStreamGuard guard(SideStream::home());
+    for (int each = 0; each < 4; ++each)
+      read.push_back(on_device(values(5)).add(1));
+  }
+  for (int each = 0; each < 4; ++each)
+    parameter_.add_(parameter_.mul(1));
+  end_overlapped();
+  for (const at::Tensor& each : read)
+    EXPECT_TRUE(holds(each, values(6)));
+  EXPECT_TRUE(holds(parameter_, values(1).mul_(16)));
+}
+
+TEST_F(OverlappedStepTest, AFetchByAnotherStreamMeanwhileIsWaitedFor) {
+  ASSERT_TRUE(begin_overlapped({parameter_, gradient_}));
+  offloaded(gradient_);
+  {
+    const CUDAStreamGuard guard(SideStream::home());
+    EXPECT_FALSE(gradient_.mul(1).is_cpu());
+  }
+  parameter_.add_(gradient_);
+  offloaded(gradient_);
+  {
+    const CUDAStreamGuard guard(getStreamFromPool());
+    EXPECT_FALSE(gradient_.mul(1).is_cpu());
+  }
+  parameter_.add_(gradient_);
+  end_overlapped();
+  EXPECT_TRUE(holds(parameter_, stepped()));
+}
+
+TEST_F(OverlappedStepTest,
+       SmallTensorsWithOtherHoldersOrOneElementForManyAreLeftToTheProgramsStream) {
+  ManagedStorages::instance().start(Bytes{1024});
+  const at::Tensor count = on_device(values(1, 4));
+  EXPECT_TRUE(begin_overlapped({parameter_, count}));
+  end_overlapped();
+  const at::Tensor view = on_device(values(1, 4));
+  const at::Tensor other = view.narrow(0, 0, 2);
+  EXPECT_FALSE(begin_overlapped({parameter_, view}));
+  EXPECT_FALSE(begin_overlapped({parameter_, on_device(values(1, 1)).expand({4})}));
+  ManagedStorages::instance().start(Bytes{1});
 }
 
 TEST_F(OverlappedStepTest, WhereEverythingFitsTheProgramsStreamRunsIt) {

@@ -139,9 +139,9 @@ class SpillwayAllocator final : public compat::CudaAllocatorInterface {
   ~SpillwayAllocator() override = default;
 
   DeviceRuntime& device(c10::DeviceIndex index);
-  /// Allocates while a capture or a program may request a pool.
   /// From the memory of the side stream's home.
   void* allocate_on_side(c10::DeviceIndex index, size_t size, SideStream& side);
+  /// Allocates while a capture or a program may request a pool.
   void* allocate_with_pools(c10::DeviceIndex index,
                             DeviceRuntime& runtime,
                             size_t size,

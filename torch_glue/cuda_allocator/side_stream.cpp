@@ -5,6 +5,8 @@
 #include "torch_glue/base/streams.h"
 #include "torch_glue/cuda_allocator/cuda_allocator.h"
 
+#include <c10/cuda/CUDAGraphsC10Utils.h>
+
 #include <array>
 #include <mutex>
 #include <optional>
@@ -75,8 +77,8 @@ void SideStream::leave() {
   if (left == nullptr) return;
   const DeviceId device = left->work_.device();
   if (current_stream(device) == left->stream_) c10::cuda::setCurrentCUDAStream(home());
-  const auto end = left->work_.mark();
   const LightLock lock(left->mutex_);
+  const auto end = left->work_.mark();
   left->last_ = end.ok() ? end.value() : left->work_.promise();
 }
 
@@ -99,6 +101,11 @@ void SideStream::join(c10::cuda::CUDAStream stream) {
     const LightLock lock(side->mutex_);
     if (side->last_ == last) side->last_ = {};
     return;
+  }
+  if (SpillwayAllocator::instance().captures(stream.stream())) {
+    // A replay does not wait.
+    const c10::cuda::CUDAStreamCaptureModeGuard relaxed(cudaStreamCaptureModeRelaxed);
+    return check(driver::Timeline::wait_sync(last));
   }
   check(driver::Timeline::wait(stream_of(stream), last));
 }

@@ -58,7 +58,7 @@ class SideStream {
   static bool exists() { return exists_.load(std::memory_order_relaxed); }
 
   /// Makes `stream` wait for all work of the device's side stream, if there is any that may not
-  /// have passed. Errors: c10::Error.
+  /// have passed. The host waits instead if `stream` is being captured. Errors: c10::Error.
   static void join(c10::cuda::CUDAStream stream);
 
  private:

@@ -136,6 +136,12 @@ void join_side_stream(const at::Tensor& tensor) {
     SideStream::join(current_stream(DeviceId{tensor.device().index()}));
 }
 
+void join_side_stream(const c10::Storage& storage) {
+  const bool is_small = SideStream::exists() && storage.device().is_cuda() &&
+                        ManagedStorage::of(*storage.unsafeGetStorageImpl()) == nullptr;
+  if (is_small) SideStream::join(current_stream(DeviceId{storage.device().index()}));
+}
+
 PinnedStorages::~PinnedStorages() {
   if (side_ != nullptr) {
     const driver::Fence work = side_->promise();
@@ -182,6 +188,7 @@ void PinnedStorages::add(const c10::IValue& value, bool writes) {
   if (value.isTensor()) {
     add(value.toTensor(), writes);
   } else if (value.isStorage()) {
+    join_side_stream(value.toStorage());
     add(*value.toStorage().unsafeGetStorageImpl(), writes);
   } else if (value.isTensorList()) {
     for (const at::Tensor& tensor : value.toTensorVector())

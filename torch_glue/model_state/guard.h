@@ -34,6 +34,9 @@ void guard_alias(const at::Tensor& tensor);
 /// changed it (side_stream.h), so the current stream waits for that. Errors: c10::Error.
 void join_side_stream(const at::Tensor& tensor);
 
+/// Likewise for a storage that is not managed, whatever tensors it has.
+void join_side_stream(const c10::Storage& storage);
+
 /// During its lifetime, the storages given to it are resident, for work on the current streams of
 /// their devices.
 /// Threads: confined.

@@ -258,8 +258,14 @@ void ManagedStorage::wait_on(c10::cuda::CUDAStream stream) {
     return;
   }
   if (SideStream::entered_as(stream.stream()) != nullptr) {
-    // It follows its home stream, and used_beside() marks its work.
-    if (!awaited_) check(driver::Timeline::wait(stream_of(stream), arrival_));
+    // It follows its home stream, and used_beside() marks its work. Another thread may have fetched
+    // the storage since, also for another stream.
+    check(driver::Timeline::wait(stream_of(stream), arrival_));
+    if (home_ == SideStream::home().stream()) return;
+    const driver::DevicePtr block(block_);
+    const driver::FenceSet uses = checked(place_.device.heap().last_uses({&block, 1}));
+    check(uses.wait(stream_of(stream)).status());
+    check(place_.device.record_use(block, stream_of(stream)));
     return;
   }
   if (std::find(others_.begin(), others_.end(), stream.stream()) != others_.end()) return;

@@ -228,7 +228,6 @@ ManagedStats ManagedStorages::stats() {
   stats.fetched = fetches_.fetched();
   stats.prefetched = fetches_.prefetched();
   stats.dropped = Bytes{dropped_};
-  stats.overlapped = overlapped_;
   return stats;
 }
 

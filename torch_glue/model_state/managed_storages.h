@@ -37,10 +37,9 @@ struct ManagedStats {
   std::array<OfClass, static_cast<std::size_t>(ModelClass::kCount)> classes{};
   Bytes copied_out;
   Bytes fetched;
-  Bytes prefetched;              // part of these that was fetched before its use
-  Bytes dropped;                 // offloaded without a copy
-  std::uint64_t overlapped = 0;  // slices of optimizer steps: begin_overlapped() was true
-  ResidentCounts resident{};     // storages that stay on the device, also unmanaged ones
+  Bytes prefetched;           // part of these that was fetched before its use
+  Bytes dropped;              // offloaded without a copy
+  ResidentCounts resident{};  // storages that stay on the device, also unmanaged ones
 };
 
 /// All managed storages of the process.
@@ -140,8 +139,6 @@ class ManagedStorages {
 
   void count_stale() { ++stale_; }
 
-  void count_overlapped() { ++overlapped_; }
-
   void count_drop(Bytes size) { dropped_ += size.count(); }
 
  private:
@@ -164,7 +161,6 @@ class ManagedStorages {
   StorageFetches fetches_;
   std::atomic<std::uint64_t> copied_out_{0};
   std::atomic<std::uint64_t> dropped_{0};
-  std::atomic<std::uint64_t> overlapped_{0};
   std::atomic<std::uint64_t> step_{1};
   std::atomic<unsigned> chaos_{0};
   std::atomic<std::uint64_t> stale_{0};

@@ -2,6 +2,7 @@
 #include "torch_glue/model_state/overlapped_step.h"
 
 #include "allocator/runtime/runtime.h"
+#include "torch_glue/base/compat.h"
 #include "torch_glue/base/streams.h"
 #include "torch_glue/cuda_allocator/cuda_allocator.h"
 #include "torch_glue/cuda_allocator/side_stream.h"
@@ -9,15 +10,20 @@
 #include "torch_glue/model_state/managed_storages.h"
 
 #include <algorithm>
+#include <atomic>
 
 namespace spillway {
 namespace {
 
-/// A small tensor, in memory of our heap.
+std::atomic<std::uint64_t> slices{0};
+
+/// A small tensor in memory of our heap, without any other tensor over its storage.
 bool is_small(const at::Tensor& tensor, DeviceRuntime& device) {
   if (tensor.layout() != at::kStrided || !tensor.has_storage()) return false;
   const c10::Storage& storage = tensor.storage();
-  return storage.nbytes() < ManagedStorages::instance().min_bytes().count() &&
+  const c10::StorageImpl* const memory = storage.unsafeGetStorageImpl();
+  return memory != nullptr && memory->nbytes() < ManagedStorages::instance().min_bytes().count() &&
+         tensor.is_non_overlapping_and_dense() && compat::holders_in_cpp(storage, *memory) == 1 &&
          device.heap().owns(driver::DevicePtr(storage.data()));
 }
 
@@ -43,7 +49,7 @@ bool begin_overlapped(const std::vector<at::Tensor>& tensors) {
     return !on_device(each) || may_overlap(each, *device);
   });
   if (!all || !SideStream::enter(*device)) return false;
-  ManagedStorages::instance().count_overlapped();
+  ++slices;
   const auto stream = current_stream(device->device().id);
   for (const at::Tensor& each : tensors) {
     if (!on_device(each) || ManagedStorage::of(each) != nullptr) continue;
@@ -51,6 +57,10 @@ bool begin_overlapped(const std::vector<at::Tensor>& tensors) {
     SpillwayAllocator::instance().record_use(each.storage().mutable_data(), stream);
   }
   return true;
+}
+
+std::uint64_t overlapped_slices() {
+  return slices;
 }
 
 void end_overlapped() {

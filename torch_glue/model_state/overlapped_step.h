@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <vector>
 
 namespace spillway {
@@ -20,6 +21,9 @@ namespace spillway {
 /// Stream: the side stream waits for the current one, and then is the current one.
 /// Errors: c10::Error.
 bool begin_overlapped(const std::vector<at::Tensor>& tensors);
+
+/// How often begin_overlapped() was true since the process started.
+std::uint64_t overlapped_slices();
 
 /// Ends the part, if there is one. The stream that was current before is so again.
 void end_overlapped();
