@@ -143,7 +143,7 @@ TEST_F(SpareChunksTest, OfEqualOnesTheOneIsTakenWhoseUsesComeFirst) {
     EXPECT_EQ(spares_->take(2_MiB, 2_MiB, main_)->handle, expected);
 }
 
-TEST_F(SpareChunksTest, ALargerOneIsWantedWhereNewMemoryHasNoRoom) {
+TEST_F(SpareChunksTest, WhereNewMemoryHasNoRoomALargerOneIsCountedWhole) {
   accounting_.set_target(64_MiB);
   const SpareChunks::Scope scope(*spares_);
   for (const CUmemGenericAllocationHandle each : {1U, 2U})
