@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -281,12 +282,10 @@ class _Slices(list[Any]):
         return found
 
     def _cut_all(self, parameters: list[Any]) -> Iterator[list[Any]]:
-        """What is not managed comes last: no work beside the program's stream uses it. But states keep the
-        order in which the whole step creates them: `state_dict()` has it."""
-        others = [each for each in parameters if not glue().manages(each)]
-        if 0 < len(others) < len(parameters) and all(map(self._optimizer.state.get, parameters)):
-            yield from self._cut([each for each in parameters if glue().manages(each)])
-            yield from self._cut(others)
+        """Where the step may overlap, what is managed apart from what is not, in the same order."""
+        if parameters and self._overlaps and glue().streams_in_step(parameters[0].device.index):
+            for _, part in itertools.groupby(parameters, glue().manages):
+                yield from self._cut(list(part))
         else:
             yield from self._cut(parameters)
 
