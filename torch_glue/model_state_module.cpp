@@ -277,9 +277,9 @@ void define_model_state(py::module_& module) {
   module.def("read_offloaded", &read_offloaded, WithoutLock());
   module.def("fetch_tensors", &fetch_tensors, WithoutLock());
   module.def("offload_tensors", &offload_tensors, WithoutLock());
-  module.def("streams_in_step", [](int device) {
+  module.def("overlaps_step", [](int device) {
     DeviceRuntime* const made = Runtime::instance().devices().if_made(DeviceId{device});
-    return made != nullptr && ManagedStorages::instance().streams_in_step(*made);
+    return made != nullptr && ManagedStorages::instance().overlaps_step(*made);
   });
   module.def("begin_overlapped", &begin_overlapped, WithoutLock());
   module.def(

@@ -283,7 +283,7 @@ class _Slices(list[Any]):
 
     def _cut_all(self, parameters: list[Any]) -> Iterator[list[Any]]:
         """Where the step may overlap, what is managed apart from what is not, in the same order."""
-        if parameters and self._overlaps and glue().streams_in_step(parameters[0].device.index):
+        if parameters and self._overlaps and glue().overlaps_step(parameters[0].device.index):
             for _, part in itertools.groupby(parameters, glue().manages):
                 yield from self._cut(list(part))
         else:

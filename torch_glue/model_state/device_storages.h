@@ -44,11 +44,10 @@ class DeviceStorages {
   /// Stream: `consumer`'s later work may use them; no wait.
   void prefetch(c10::cuda::CUDAStream consumer);
 
-  /// Whether something has left in the running step.
-  [[nodiscard]] bool has_left() const {
-    const LightLock lock(mutex_);
-    return !left_.zero();
-  }
+  /// Whether the optimizer's step should overlap: something has left in the running step, and that
+  /// has few micro-batches. With many, the states that come and go in the first forward pass cost
+  /// the plan of activations more than they save.
+  [[nodiscard]] bool should_overlap() const;
 
   /// An operator begins, whose storages have been used(). What leaves by the plan of the running
   /// step after an earlier operator leaves now. Stream: no wait.

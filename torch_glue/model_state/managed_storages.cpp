@@ -146,9 +146,9 @@ void ManagedStorages::copy_ahead(DeviceRuntime& device, c10::cuda::CUDAStream co
   storages.prefetch(consumer);
 }
 
-bool ManagedStorages::streams_in_step(DeviceRuntime& device) {
+bool ManagedStorages::overlaps_step(DeviceRuntime& device) {
   DeviceStorages* const known = of(device.device().id);
-  return known != nullptr && !keeps_all() && (known->has_left() || chaotic());
+  return known != nullptr && !keeps_all() && (known->should_overlap() || chaotic());
 }
 
 void ManagedStorages::copy_early() {

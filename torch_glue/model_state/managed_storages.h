@@ -55,8 +55,8 @@ class ManagedStorages {
 
   [[nodiscard]] Bytes min_bytes() const { return min_bytes_; }
 
-  /// Whether model state has left the device in the running step, or chaos may make it leave.
-  bool streams_in_step(DeviceRuntime& device);
+  /// DeviceStorages::should_overlap, or chaos may make model state leave.
+  bool overlaps_step(DeviceRuntime& device);
 
   [[nodiscard]] bool on() const { return on_.load(std::memory_order_relaxed); }
 

@@ -44,7 +44,7 @@ bool begin_overlapped(const std::vector<at::Tensor>& tensors) {
   if (first == tensors.end()) return false;
   DeviceRuntime* const device =
       Runtime::instance().devices().if_made(DeviceId{first->device().index()});
-  if (device == nullptr || !ManagedStorages::instance().streams_in_step(*device)) return false;
+  if (device == nullptr || !ManagedStorages::instance().overlaps_step(*device)) return false;
   const bool all = std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& each) {
     return !on_device(each) || may_overlap(each, *device);
   });
