@@ -114,8 +114,7 @@ Status Backing::make_chunks(Range where, const std::vector<driver::DevicePtr>* c
     }
     SPILLWAY_ASSIGN_OR_RETURN(const Chunk chunk, map_chunk(at, distance(at, end), made));
     made.chunks.emplace(at, chunk);
-    for (const driver::Fence use : chunk.uses)
-      if (!user_ || use.timeline->stream() != *user_) made.uses.add(use);
+    made.uses.add(SpareChunks::uses_by_others(chunk, user_));
     made.size += chunk.size;
     at = at + chunk.size;
   }

@@ -2,7 +2,6 @@
 #include "allocator/heap/spare_chunks.h"
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
 #include <tuple>
 
@@ -43,12 +42,16 @@ std::vector<Chunk>::iterator SpareChunks::best(std::vector<Chunk>& chunks,
   return found;
 }
 
+driver::FenceSet SpareChunks::uses_by_others(const Chunk& chunk, const User& user) {
+  driver::FenceSet uses;
+  for (const driver::Fence use : chunk.uses)
+    if (!user || use.timeline->stream() != *user) uses.add(use);
+  return uses;
+}
+
 /// The latest point that the user has to wait for; 0 if there is none.
 std::uint64_t SpareChunks::last_point(const Chunk& chunk, const User& user) {
-  std::uint64_t last = 0;
-  for (const driver::Fence use : chunk.uses)
-    if (!user || use.timeline->stream() != *user) last = std::max(last, use.point);
-  return last;
+  return uses_by_others(chunk, user).last_point();
 }
 
 Bytes SpareChunks::surplus(Bytes size, Bytes most, const User& user) const {

@@ -41,6 +41,9 @@ class SpareChunks {
   /// The stream that uses a chunk; none: any stream.
   using User = std::optional<driver::Stream>;
 
+  /// What the user has to wait for before it uses a chunk: not its own work.
+  static driver::FenceSet uses_by_others(const Chunk& chunk, const User& user);
+
   /// Chunks are kept while it exists. What has not been used by then is released, after a wait of
   /// the host if the device still uses it. Under a target, what it has room for stays, and what the
   /// device still uses.

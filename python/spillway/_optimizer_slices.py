@@ -260,8 +260,9 @@ class _Slices(list[Any]):
     def _overlap(self, group: dict[str, Any], parameters: list[Any]) -> set[Any]:
         """Lets the kernels of a slice run beside later work of the program, if that is safe. Returns what
         they use; nothing if the program's stream runs them."""
-        options = (each for name, each in group.items() if name != "params")
-        if not self._overlaps or any(map(_on_gpu, options)):
+        if not self._may_overlap(parameters):
+            return set()
+        if any(_on_gpu(each) for name, each in group.items() if name != "params"):
             return set()  # other work may change what the kernels read
         stepped = [each for each in parameters if each.grad is not None]
         states = [self._optimizer.state.get(each) for each in stepped]
@@ -271,6 +272,9 @@ class _Slices(list[Any]):
             return set()  # in a list
         used = self._gpu_tensors(stepped)
         return used if glue().begin_overlapped(list(used)) else set()
+
+    def _may_overlap(self, parameters: list[Any]) -> bool:
+        return bool(parameters and self._overlaps and glue().overlaps_step(parameters[0].device.index))
 
     def _gpu_tensors(self, parameters: list[Any]) -> set[Any]:
         """These that have a gradient, their gradients and their states."""
@@ -283,7 +287,7 @@ class _Slices(list[Any]):
 
     def _cut_all(self, parameters: list[Any]) -> Iterator[list[Any]]:
         """Where the step may overlap, what is managed apart from what is not, in the same order."""
-        if parameters and self._overlaps and glue().overlaps_step(parameters[0].device.index):
+        if self._may_overlap(parameters):
             for _, part in itertools.groupby(parameters, glue().manages):
                 yield from self._cut(list(part))
         else:

@@ -151,7 +151,6 @@ def _read_where_it_is(original: Any) -> Any:
 
     @functools.wraps(original)
     def cpu(self: Any) -> Any:
-        _join(self)
         offloaded = glue().read_offloaded(self) if self.is_cuda else None
         return original(self) if offloaded is None else offloaded.untyped_storage()
 

@@ -54,8 +54,7 @@ TEST_F(HeapFaultsTest, AChunkThatCannotBeMadeAccessibleChangesNothing) {
 
 TEST_F(HeapFaultsTest, GrowthThatCannotWaitForTheTailStaysFreeAndFenced) {
   const auto tail = allocate(4_MiB);
-  heap_->add_fence(tail, stuck_fence());
-  free(tail);
+  free_in_use(tail);
   const Fault<&Api::StreamWaitEvent> fault(stuck_table_, 1, CUDA_ERROR_UNKNOWN);
 
   const auto refused = heap_->allocate(6_MiB, main_, TagId::kUntagged);
@@ -70,8 +69,7 @@ TEST_F(HeapFaultsTest, GrowthThatCannotWaitForTheTailStaysFreeAndFenced) {
 
 TEST_F(HeapFaultsTest, ABlockThatCannotBeWaitedForStaysFreeAndFenced) {
   const auto block = allocate(4_MiB);
-  heap_->add_fence(block, stuck_fence());
-  free(block);
+  free_in_use(block);
   const Fault<&Api::StreamWaitEvent> fault(stuck_table_, 1, CUDA_ERROR_UNKNOWN);
 
   const auto refused = heap_->allocate(4_MiB, main_, TagId::kUntagged);
@@ -132,8 +130,7 @@ TEST_F(HeapFaultsTest, MemoryThatTheDriverDoesNotReleaseCountsAsReserved) {
 
 TEST_F(HeapFaultsTest, AFenceThatCannotBeWaitedForKeepsItsChunkFromTrim) {
   const auto block = allocate(2_MiB);
-  heap_->add_fence(block, stuck_fence());
-  free(block);
+  free_in_use(block);
   const Fault<&Api::EventSynchronize> fault(stuck_table_, 1, CUDA_ERROR_UNKNOWN);
 
   EXPECT_EQ(heap_->trim_sync(), 0_B);

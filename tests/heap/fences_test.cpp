@@ -41,9 +41,7 @@ TEST_F(HeapFencesTest, AFencedBlockIsHandedOutAgainWithAStreamWaitAndNoHostWait)
 
 TEST_F(HeapFencesTest, DeferredWaitsGetTheFencesOfABlockInsteadOfItsStream) {
   const auto block = allocate(4_MiB);
-  const driver::Fence fence = stuck_fence();
-  heap_->add_fence(block, fence);
-  free(block);
+  const driver::Fence fence = free_in_use(block);
   {
     const DeferredWaits waits;
     EXPECT_EQ(allocate(2_MiB), block);
@@ -60,9 +58,7 @@ TEST_F(HeapFencesTest, DeferredWaitsGetTheFencesOfABlockInsteadOfItsStream) {
 
 TEST_F(HeapFencesTest, DeferredWaitsGetTheFencesOfTheMemoryThatJoinsGrowth) {
   const auto tail = allocate(4_MiB);
-  const driver::Fence fence = stuck_fence();
-  heap_->add_fence(tail, fence);
-  free(tail);
+  const driver::Fence fence = free_in_use(tail);
   const DeferredWaits waits;
 
   EXPECT_EQ(allocate(6_MiB), tail);
@@ -161,8 +157,7 @@ TEST_F(HeapFencesTest, AnEarlierFenceDoesNotReplaceALaterOne) {
 
 TEST_F(HeapFencesTest, GrowthWaitsForTheFencesOfTheTailItUses) {
   const auto tail = allocate(4_MiB);
-  heap_->add_fence(tail, stuck_fence());
-  free(tail);
+  free_in_use(tail);
 
   EXPECT_EQ(allocate(6_MiB), tail);
   EXPECT_EQ(heap_->stats().reserved, 6_MiB);
@@ -171,8 +166,7 @@ TEST_F(HeapFencesTest, GrowthWaitsForTheFencesOfTheTailItUses) {
 
 TEST_F(HeapFencesTest, TheStreamThatHasWaitedNeedsNoSecondWaitForTheRest) {
   const auto block = allocate(8_MiB);
-  heap_->add_fence(block, stuck_fence());
-  free(block);
+  free_in_use(block);
 
   EXPECT_EQ(allocate(4_MiB), block);
   EXPECT_EQ(allocate(4_MiB), block + 4_MiB);

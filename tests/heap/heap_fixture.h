@@ -111,6 +111,14 @@ class HeapTest : public testing::Test {
   /// ends.
   driver::Fence stuck_fence() { return timeline(stuck_table_).mark().value(); }
 
+  /// Frees a block that `side_` still uses, up to the returned stuck_fence().
+  driver::Fence free_in_use(driver::DevicePtr at) {
+    const driver::Fence fence = stuck_fence();
+    heap_->add_fence(at, fence);
+    free(at);
+    return fence;
+  }
+
   driver::Timeline& timeline(const driver::Api& table) {
     const driver::Device device{&table, device_.id, device_.context};
     timelines_.push_back(std::make_unique<driver::Timeline>(device, side_));

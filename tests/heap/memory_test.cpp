@@ -84,8 +84,7 @@ TEST_F(HeapMemoryTest, CachedMemoryIsReleasedBeforeTheSoftLimitIsPassed) {
 
 TEST_F(HeapMemoryTest, ACachedBlockServesBeyondTheSoftLimitWithoutATrim) {
   const auto block = allocate(8_MiB);
-  heap_->add_fence(block, stuck_fence());
-  free(block);
+  free_in_use(block);
   heap_->limits().set_soft_limit(1_MiB);
 
   EXPECT_EQ(allocate(8_MiB), block);
@@ -104,8 +103,7 @@ TEST_F(HeapMemoryTest, TrimReleasesAllFreeMemory) {
   const auto used = spillway_emulator_used(0);
   const auto first = allocate(4_MiB);
   const auto second = allocate(100_B, side_);
-  heap_->add_fence(first, stuck_fence());
-  free(first);
+  free_in_use(first);
   free(second);
 
   EXPECT_EQ(spillway_emulator_used(0), used + (6_MiB).count());

@@ -44,8 +44,7 @@ TEST_F(HeapTargetTest, MemoryWithoutReadersIsReusedBesideMemoryThatACopyReads) {
   heap_->placement().set_target(16_MiB);
   const auto first = allocate(4_MiB);
   const auto second = allocate(4_MiB);  // beside it
-  heap_->add_fence(first, stuck_fence());
-  free(first);
+  free_in_use(first);
   free(second);
 
   EXPECT_EQ(allocate(4_MiB), second);
@@ -59,8 +58,7 @@ TEST_F(HeapTargetTest, AdjacentFreePiecesServeARequestTogetherBeforeTheHeapGrows
     heap_->placement().set_target(8_MiB);
     const auto first = allocate(4_MiB);
     const auto second = allocate(4_MiB);
-    heap_->add_fence(first, stuck_fence());
-    free(first);
+    free_in_use(first);
     free(second);
     heap_->placement().set_target(target);
 
@@ -74,8 +72,7 @@ TEST_F(HeapTargetTest, AnEmptyChunkIsReleasedEvenIfItIsSplit) {
   heap_->placement().set_target(16_MiB);
   const auto first = allocate(1_MiB);
   const auto second = allocate(1_MiB);  // of the same 2 MiB
-  heap_->add_fence(first, stuck_fence());
-  free(first);
+  free_in_use(first);
   free(second);
 
   heap_->trim_sync();
@@ -218,8 +215,7 @@ TEST_F(HeapTargetTest, PiecesOfAChunkWithoutAnAllocatedBlockAreNotStranded) {
   heap_->placement().set_target(16_MiB);
   const auto first = allocate(3_MiB);
   const auto second = allocate(3_MiB);
-  heap_->add_fence(first, stuck_fence());
-  free(first);
+  free_in_use(first);
   free(second);
   allocate(1_MiB);  // so that the pieces lie apart
 

@@ -5,7 +5,6 @@
 #include "tests/torch_glue/model_state_fixture.h"
 #include "torch_glue/cuda_allocator/side_stream.h"
 
-#include <optional>
 #include <vector>
 
 namespace spillway {

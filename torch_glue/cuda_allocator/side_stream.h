@@ -17,7 +17,8 @@ namespace spillway {
 ///
 /// Its work begins after everything submitted to the home stream before. It gets memory of the home
 /// stream, which is reusable there after the work has passed. The home stream does not wait for
-/// its results: who uses them waits for a fence (promise()), or for everything (join()).
+/// its results: each stream that uses them waits for a fence (promise()), or for everything
+/// (join()).
 /// Threads: safe; what a thread has entered is its own.
 class SideStream {
  public:

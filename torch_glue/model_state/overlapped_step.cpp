@@ -37,22 +37,18 @@ bool may_overlap(const at::Tensor& tensor, DeviceRuntime& device) {
 }  // namespace
 
 bool begin_overlapped(const std::vector<at::Tensor>& tensors) {
-  const auto on_device = [](const at::Tensor& each) {
-    return each.is_cuda();
-  };
-  const auto first = std::find_if(tensors.begin(), tensors.end(), on_device);
-  if (first == tensors.end()) return false;
+  if (tensors.empty()) return false;
   DeviceRuntime* const device =
-      Runtime::instance().devices().if_made(DeviceId{first->device().index()});
+      Runtime::instance().devices().if_made(DeviceId{tensors.front().device().index()});
   if (device == nullptr || !ManagedStorages::instance().overlaps_step(*device)) return false;
   const bool all = std::all_of(tensors.begin(), tensors.end(), [&](const at::Tensor& each) {
-    return !on_device(each) || may_overlap(each, *device);
+    return may_overlap(each, *device);
   });
   if (!all || !SideStream::enter(*device)) return false;
   ++slices;
   const auto stream = current_stream(device->device().id);
   for (const at::Tensor& each : tensors) {
-    if (!on_device(each) || ManagedStorage::of(each) != nullptr) continue;
+    if (ManagedStorage::of(each) != nullptr) continue;
     set_guarded(each);  // its uses join the side stream
     SpillwayAllocator::instance().record_use(each.storage().mutable_data(), stream);
   }

@@ -14,7 +14,7 @@ namespace spillway {
 /// waits likewise, by ManagedStorage::used_beside(). Small tensors are not managed: a use of one of
 /// them waits for the whole step.
 
-/// Begins a part that uses these tensors on devices: parameters, gradients and states. Returns
+/// Begins a part that uses these tensors of a device: parameters, gradients and states. Returns
 /// false, and changes nothing, if the program's stream has to run it. That is so where model state
 /// fits beside everything else, or work on one of the tensors would not wait: it is kept resident,
 /// has holders that are not guarded, or is in other memory.
