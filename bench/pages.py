@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.figures.registry import FIGURES
+from bench.models import page as models_page
 from bench.peers import model_state_page
 from bench.peers.budgets import MODELS, WAYS
 from bench.predictions import ledger
@@ -156,6 +157,7 @@ PAGES = {
     "peers-state": Page(
         Quote("peers-state", "docs/results/peers.md"), model_state_page.lines, newest("*-peers-state.json")
     ),
+    "models": Page(Quote("models", "docs/results/models.md"), models_page.lines, newest("*-models.json")),
     "gpu": Page(Quote("gpu", "README.md"), gpu, newest("*.json", RESULTS / "gpu")),
     "predictions": Page(
         Quote("predictions", "docs/results/predictions.md"),

@@ -61,20 +61,20 @@ print_help() { awk 'NR > 2 { if (!/^#/) exit; sub(/^# ?/, ""); print }' "$root/$
 
 python() { "$(cat "$root/$python_path_file")" "$@"; }
 
-# The other systems of bench/peers, as they are published, into build/peers; needs a network the first time.
-install_peers() {
-  local peers=$root/build/peers wanted
-  lock "$root/build/peers.lock"
-  wanted=$(sha256sum < "$root/bench/peers/requirements.txt")
-  if [[ $(cat "$peers/stamp" 2> /dev/null) == "$wanted" ]]; then return; fi
-  say "installing bench/peers/requirements.txt into build/peers"
-  rm -rf "$peers"
-  mkdir -p "$peers"
+# Packages of bench/NAME/requirements.txt, as they are published, into build/NAME; needs a network the first time.
+install_packages() {
+  local folder=$root/build/$1 wanted
+  lock "$folder.lock"
+  wanted=$(sha256sum < "$root/bench/$1/requirements.txt")
+  if [[ $(cat "$folder/stamp" 2> /dev/null) == "$wanted" ]]; then return; fi
+  say "installing bench/$1/requirements.txt into build/$1"
+  rm -rf "$folder"
+  mkdir -p "$folder"
   # Without dependencies: torch and whatever else .venv has is .venv's.
-  python -m pip install --disable-pip-version-check -q --no-deps --target "$peers/lib" \
-    -r "$root/bench/peers/requirements.txt" > "$peers/pip.log" 2>&1 || {
-    tail -5 "$peers/pip.log" >&2
-    fail "pip failed (its output is in build/peers/pip.log)"
+  python -m pip install --disable-pip-version-check -q --no-deps --target "$folder/lib" \
+    -r "$root/bench/$1/requirements.txt" > "$folder/pip.log" 2>&1 || {
+    tail -5 "$folder/pip.log" >&2
+    fail "pip failed (its output is in build/$1/pip.log)"
   }
-  echo "$wanted" > "$peers/stamp"
+  echo "$wanted" > "$folder/stamp"
 }

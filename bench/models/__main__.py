@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m bench.models`: trains in dry runs, prints what was found, and writes it down."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from rich.console import Console
+from spillway.demo.cli import Parser, output
+
+from bench.models import page
+from bench.models.running import MODELS, PRECISIONS, Loop
+from bench.pages import PAGES
+from bench.results import RESULTS, header, write
+
+
+def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """By profile, precision and model."""
+    profiles: dict[str, Any] = {}
+    for profile in options.profile or ["h200"]:
+        for precision in options.precision or PRECISIONS:
+            found = profiles.setdefault(profile, {}).setdefault(precision, {})
+            for model in options.models or MODELS:
+                found[model] = Loop(model, precision, profile).measure()
+                console.print(f"{profile}, {precision}: {', '.join(*page.rows({model: found[model]}))}")
+    return profiles
+
+
+def main(arguments: list[str]) -> int:
+    parser = Parser(prog="models", description=__doc__, allow_abbrev=False)
+    parser.add_argument("models", nargs="*", metavar="MODEL", choices=[[], *MODELS])
+    parser.add_argument("--profile", action="append", metavar="NAME", help="of `spillway profiles`; h200")
+    parser.add_argument("--precision", action="append", choices=PRECISIONS, help="default: both")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write here instead of bench/results")
+    options = parser.parse_args(arguments)
+    console = Console(highlight=False, soft_wrap=True)
+    packages = header("dry runs", ["scripts/models", *arguments], *page.PACKAGES)
+    result = {**packages, "profiles": measure(options, console)}
+    path = options.json or RESULTS / f"{result['date']}-models.json"
+    write(path, result)
+    if options.json is None:
+        PAGES["models"].update(result)
+    console.print("\n".join(page.lines(result)), f"written to {path}", sep="\n", markup=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
