@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/operator_span.h"
 
+#include "allocator/driver/span_names.h"
+
 namespace spillway::hooks {
 namespace {
 

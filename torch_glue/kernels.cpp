@@ -2,6 +2,7 @@
 #include "torch_glue/kernels.h"
 
 #include "allocator/driver/span_log.h"
+#include "allocator/driver/span_names.h"
 #include "allocator/runtime/run_log.h"
 #include "hooks/kernel_names/launch_watch.h"
 

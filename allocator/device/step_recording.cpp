@@ -302,12 +302,18 @@ void StepRecording::turn_off() {
 std::vector<StepRecording::Measured> StepRecording::take(bool waits,
                                                          std::chrono::milliseconds most) {
   SpanLog& log = SpanLog::instance();
+  // The oldest of many only: the device then has work while the host goes on.
+  std::optional<SpanLog::EndOfStep> oldest;
   {
     const Lock lock(mutex_);
     waits = waits && !measured_.empty() && measured_.back() == steps_;
-    waits = waits || measured_.size() >= kMostLate;
+    if (measured_.size() >= kMostLate) oldest = {device_.id, measured_.front()};
   }
-  if (waits) log.wait(most);
+  if (waits) {
+    log.wait(most);
+  } else if (oldest) {
+    log.wait(most, oldest);
+  }
   keep_spans(log.take(SpanLog::Reader::kPlan, device_.id));
   const Lock lock(mutex_);
   std::vector<Measured> taken;

@@ -60,8 +60,8 @@ class StepRecording {
 
   /// Returns the measured steps that the device has finished, each once, in order. If the host runs
   /// ahead of the device, they appear steps later. With `waits`, blocks the host until the device
-  /// has finished the last step, if that was measured, for at most `most`. Likewise where many
-  /// measured steps are not finished.
+  /// has finished the last step, if that was measured, for at most `most`. Where many measured
+  /// steps are not finished, likewise until it has finished the oldest one.
   std::vector<Measured> take(bool waits, std::chrono::milliseconds most);
 
   /// The duration of a step on the device.

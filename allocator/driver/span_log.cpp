@@ -7,7 +7,6 @@
 #include <cmath>
 #include <optional>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 namespace spillway::driver {
@@ -134,6 +133,18 @@ struct SpanLog::State {
       return true;
     }
 
+    /// Whether the device has not passed the end of that step, or else of all. A stream's spans end
+    /// in order, so that the last one of each stream tells.
+    [[nodiscard]] bool behind(const std::optional<EndOfStep>& step) const {
+      std::set<std::uint64_t> streams;
+      return std::any_of(others.pending.rbegin(), others.pending.rend(), [&](const Pending& each) {
+        const bool ends = each.span.kind == Span::Kind::kEnded;
+        const bool tells = step ? ends && each.span.storage == step->number
+                                : streams.insert(each.span.stream).second;
+        return tells && device.api->EventQuery(each.end) == CUDA_ERROR_NOT_READY;
+      });
+    }
+
     /// A stream's spans end in order: the device may reach a later one between two queries.
     void resolve(Queue& queue) {
       std::deque<Pending> left;
@@ -174,18 +185,14 @@ void SpanLog::stop(Reader reader) {
   if (reader == Reader::kReport) forget(Span::Kind::kMark, reader);
 }
 
-void SpanLog::wait(std::chrono::milliseconds most) {
-  const auto behind = [this] {
+void SpanLog::wait(std::chrono::milliseconds most, std::optional<EndOfStep> step) {
+  const auto behind = [&] {
     const Lock lock(mutex_);
-    return std::any_of(state_->clocks.begin(), state_->clocks.end(), [](const auto& each) {
+    return std::any_of(state_->clocks.begin(), state_->clocks.end(), [&](const auto& each) {
       const State::Clock& clock = each.second;
-      const Api& api = *clock.device.api;
-      const CurrentDevice current(api, clock.device.context);
-      const OutsideCaptures outside(api);
-      const auto& pending = clock.others.pending;
-      return std::any_of(pending.begin(), pending.end(), [&](const State::Pending& span) {
-        return api.EventQuery(span.end) == CUDA_ERROR_NOT_READY;
-      });
+      const CurrentDevice current(*clock.device.api, clock.device.context);
+      const OutsideCaptures outside(*clock.device.api);
+      return (!step || step->device == each.first) && clock.behind(step);
     });
   };
   constexpr std::chrono::milliseconds kPause{1};
@@ -361,37 +368,6 @@ SpanLog::Scope::Scope(
   begun_ = instance().begin(device_, stream_, kind);
   begun_->span.other = other;
   begun_->span.bytes = bytes;
-}
-
-namespace {
-
-/// Never destroyed: spans may be named while the process ends.
-struct Names {
-  Mutex mutex;
-  std::unordered_map<std::string, std::uint32_t> numbers SPILLWAY_GUARDED_BY(mutex);
-  std::vector<std::string> names SPILLWAY_GUARDED_BY(mutex);
-};
-
-Names& names() {
-  static auto* const known = new Names;
-  return *known;
-}
-
-}  // namespace
-
-std::uint32_t number_span_name(std::string_view name) {
-  Names& known = names();
-  const Lock lock(known.mutex);
-  const auto [entry, fresh] = known.numbers.try_emplace(
-      std::string(name), static_cast<std::uint32_t>(known.names.size() + 1));
-  if (fresh) known.names.emplace_back(name);
-  return entry->second;
-}
-
-std::string span_name(std::uint32_t number) {
-  Names& known = names();
-  const Lock lock(known.mutex);
-  return number == 0 || number > known.names.size() ? std::string() : known.names[number - 1];
 }
 
 }  // namespace spillway::driver

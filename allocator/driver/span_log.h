@@ -12,8 +12,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 namespace spillway::driver {
@@ -49,10 +47,6 @@ struct Span {
   std::uint64_t end = 0;
 };
 
-/// A nonzero number for the name of an operator or kernel, and the inverse. Threads: safe.
-std::uint32_t number_span_name(std::string_view name);
-std::string span_name(std::uint32_t number);
-
 /// Times the work of streams by the device's own events while it is on. While off, it costs one
 /// relaxed load. While on, a span costs two recorded events, and the device is not waited for.
 /// Streams that are being captured are not timed.
@@ -80,10 +74,16 @@ class SpanLog {
   /// Drops spans that were not taken, except kernels and spans for plans.
   void stop(Reader reader = Reader::kReport);
 
-  /// Blocks the host until the devices have passed the ends of all spans except kernels, so that
-  /// take() returns them. Stops after `most` of the host's time (driver::sleep_for), so that a hung
-  /// device does not block the caller indefinitely.
-  void wait(std::chrono::milliseconds most);
+  /// Where the backward pass of a device's step ended (Span::Kind::kEnded).
+  struct EndOfStep {
+    DeviceId device{};
+    std::uint64_t number = 0;
+  };
+
+  /// Blocks the host until the devices have passed the ends of all spans except kernels, or only
+  /// that `step`, so that take() returns them. Stops after `most` of the host's time
+  /// (driver::sleep_for), so that a hung device does not block the caller indefinitely.
+  void wait(std::chrono::milliseconds most, std::optional<EndOfStep> step = std::nullopt);
 
   /// Spans that have ended and were not taken yet, except kernels; with `device`, only of that
   /// device.

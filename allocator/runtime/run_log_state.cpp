@@ -4,6 +4,7 @@
 #include "allocator/base/utf8.h"
 #include "allocator/driver/api.h"
 #include "allocator/driver/handles.h"
+#include "allocator/driver/span_names.h"
 #include "allocator/runtime/json_line.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/tag/tag.h"

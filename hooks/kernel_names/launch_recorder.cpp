@@ -2,6 +2,7 @@
 #include "hooks/kernel_names/launch_recorder.h"
 
 #include "allocator/driver/span_log.h"
+#include "allocator/driver/span_names.h"
 
 #include <cupti.h>  // the only header that gives the parameters of driver functions
 

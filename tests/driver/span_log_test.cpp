@@ -135,6 +135,25 @@ TEST_F(SpanLogTest, AVirtualClockIsWaitedForWithoutRealSleeps) {
   EXPECT_EQ(counters().sleeps, sleeps);
 }
 
+// Runs where SPILLWAY_EMULATE_CLOCK=virtual.
+TEST_F(SpanLogTest, ThatStepOnlyIsWaitedFor) {
+  if (spillway_emulator_clock_is_virtual() == 0) GTEST_SKIP() << "the clock is real";
+  constexpr double kTenth = 40e12;  // operations, at the emulated GPU's rate
+  log_.start(SpanLog::Reader::kPlan);
+  for (const std::uint64_t step : {std::uint64_t{1}, std::uint64_t{2}}) {
+    spillway_emulator_cost(work_, 1, kTenth, 0, 1);
+    ASSERT_TRUE(log_.mark_step(device_, Stream(work_), Span::Kind::kEnded, step, 0));
+  }
+  log_.wait(std::chrono::minutes(1), SpanLog::EndOfStep{device_.id, 1});
+  const auto ended = log_.take(SpanLog::Reader::kPlan);
+  ASSERT_EQ(ended.size(), 1U) << "the device has the second one left";
+  EXPECT_EQ(ended[0].storage, 1U);
+
+  log_.wait(std::chrono::minutes(1));
+  EXPECT_EQ(log_.take(SpanLog::Reader::kPlan).size(), 1U);
+  log_.stop(SpanLog::Reader::kPlan);
+}
+
 TEST_F(SpanLogTest, KernelsAreTimedAndTakenByThemselves) {
   const Stream stream(work_);
   EXPECT_TRUE(log_.end(device_, stream, log_.begin(device_, stream, Span::Kind::kKernel)));

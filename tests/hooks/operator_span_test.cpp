@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hooks/operator_span.h"
 
+#include "allocator/driver/span_names.h"
 #include "allocator/runtime/runtime.h"
 
 #include <gtest/gtest.h>

@@ -4,6 +4,7 @@
 
 #include "allocator/base/utf8.h"
 #include "allocator/driver/span_log.h"
+#include "allocator/driver/span_names.h"
 #include "allocator/runtime/runtime.h"
 #include "allocator/runtime/stats_page.h"
 #include "allocator/tag/tag.h"
