@@ -93,7 +93,8 @@ struct HeapState {
   void trim_to_target(CUstream stream, Bytes size) SPILLWAY_REQUIRES(mutex);
   /// Requires: the heap's lock is held.
   static Bytes trim(Region& region);
-  /// If more than the target is reserved, calls trim_cached(); only the first few times per target.
+  /// If more than the target is reserved, releases the difference; only the first few times per
+  /// target.
   void trim_beyond_target();
   /// Ends the optimizer phase. If it added no persistent blocks, later phases are not separated.
   void end_optimizer_phase();

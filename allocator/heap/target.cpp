@@ -127,7 +127,15 @@ void HeapState::trim_beyond_target() {
   const Lock lock(mutex);
   const Bytes target = accounting.target();
   if (trims.size() >= kMaxTargets && !trims.contains(target)) return;
-  if (trims[target]++ < kMaxTrims) trim_cached();
+  if (trims[target]++ >= kMaxTrims) return;
+  // The next step would create again what is released below the target.
+  { const SpareChunks::Scope scope(spares); }  // its end releases what exceeds the target
+  for (Region* const region : trimmable_regions()) {
+    const Bytes reserved = HeapView(*this).reserved();
+    if (reserved <= target) return;
+    const RegionLock region_lock(*region);
+    region->trim_some(reserved - target, Waits::kOfHost);
+  }
 }
 
 void HeapState::end_optimizer_phase() {
