@@ -146,13 +146,15 @@ def gpu(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def newest(pattern: str, folder: Path = RESULTS, without: str = " ") -> Callable[[], dict[str, Any]]:
+def newest(pattern: str, folder: Path = RESULTS, *without: str) -> Callable[[], dict[str, Any]]:
     """The latest result of all machines. ValueError where there is none."""
-    return lambda: read(max(path for path in folder.glob(pattern) if without not in path.stem))
+    return lambda: read(
+        max(path for path in folder.glob(pattern) if not any(each in path.stem for each in without))
+    )
 
 
 PAGES = {
-    "figures": Page(Quote("figures", "docs/results/figures.md"), figures, newest("*.json", without="peers")),
+    "figures": Page(Quote("figures", "docs/results/figures.md"), figures, newest("*.json", RESULTS, "peers", "models")),
     "peers": Page(Quote("peers", "docs/results/peers.md"), peers, newest("*-peers.json")),
     "peers-state": Page(
         Quote("peers-state", "docs/results/peers.md"), model_state_page.lines, newest("*-peers-state.json")

@@ -6,8 +6,13 @@ from __future__ import annotations
 import sys
 
 import sequences
-import vision
 from job import train
 
 name, way, precision, steps = sys.argv[1:]
-train({**vision.MODELS, **sequences.MODELS}[name](), way, precision, int(steps))
+if name in sequences.MODELS:
+    job = sequences.MODELS[name]()
+else:
+    import vision  # needs the packages of bench/models/requirements.txt
+
+    job = vision.MODELS[name]()
+train(job, way, precision, int(steps))
