@@ -88,10 +88,11 @@ inline driver::DevicePtr HeapState::hit(const RegionKey& key,
 Result<driver::DevicePtr> Heap::allocate(
     Bytes size, driver::Stream stream, TagId tag, PoolId pool, BlockUse use) {
   if (size.zero()) return driver::DevicePtr{};
-  const bool streamed =
-      use == BlockUse::kStreamed && state_->streams.load(std::memory_order_relaxed);
-  if (streamed) state_->replay.write_accounting();
-  if (!streamed && state_->replay.on.load(std::memory_order_relaxed)) {
+  const bool apart =
+      use == BlockUse::kStreamed && (state_->streams.load(std::memory_order_relaxed) ||
+                                     state_->without_streamed.load(std::memory_order_relaxed));
+  if (apart) state_->replay.write_accounting();
+  if (!apart && state_->replay.on.load(std::memory_order_relaxed)) {
     ReplayRegion* const replay = state_->replay.region.load(std::memory_order_acquire);
     const driver::DevicePtr at =
         replay == nullptr ? driver::DevicePtr{} : replay->take_next(stream, pool, size, tag);

@@ -166,6 +166,7 @@ struct HeapState {
   std::atomic<std::uint64_t> stranded{0};      // bytes (stranded_at_target)
   std::atomic<Tier> large_tier{Tier::kLarge};  // tier of new large blocks
   std::atomic<bool> streams{false};            // PlacementAdvisor::set_streaming
+  std::atomic<bool> without_streamed{false};   // PlacementAdvisor::replay_without_streamed
   std::atomic<bool> in_pass{false};            // under a target, until its optimizer phase begins
   ReplayState replay;
 };

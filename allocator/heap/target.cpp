@@ -81,6 +81,10 @@ Bytes PlacementAdvisor::double_buffered() const {
   return Bytes{state_->replay.double_buffered.load(std::memory_order_relaxed)};
 }
 
+void PlacementAdvisor::replay_without_streamed(bool without) {
+  state_->without_streamed = without;
+}
+
 void PlacementAdvisor::set_streaming(bool streams) {
   if (state_->streams.exchange(streams) == streams) return;
   const Lock lock(state_->mutex);

@@ -134,13 +134,15 @@ bool DeviceStorages::should_overlap() const {
 
 void DeviceStorages::end_step() {
   const LightLock lock(mutex_);
-  queue_.end_step(left_ < share_of(device_.budget().of_job(), kFewLeave));
+  const bool few_leave = left_ < share_of(device_.budget().of_job(), kFewLeave);
+  queue_.end_step(few_leave);
   need_.end_step();
   left_ = Bytes{};
   besides_states_ = sizes().besides;
   last_passes_ = std::exchange(passes_, 0);
   // In a single pass, activations do not need their memory again.
   device_.heap().placement().set_streaming(streams() && last_passes_ > 1);
+  device_.heap().placement().replay_without_streamed(few_leave);
   cursor_ = 0;
   held_until_ = 0;
 }
