@@ -11,7 +11,7 @@ from rich.console import Console
 from spillway.demo.cli import Parser, output
 
 from bench.models import page
-from bench.models.running import MODELS, PRECISIONS, Loop
+from bench.models.running import MODELS, PRECISIONS, PROFILES, Loop
 from bench.pages import PAGES
 from bench.results import RESULTS, header, write
 
@@ -19,7 +19,7 @@ from bench.results import RESULTS, header, write
 def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     """By profile, precision and model."""
     profiles: dict[str, Any] = {}
-    for profile in options.profile or ["h200"]:
+    for profile in options.profile or PROFILES:
         for precision in options.precision or PRECISIONS:
             found = profiles.setdefault(profile, {}).setdefault(precision, {})
             for model in options.models or MODELS:
@@ -31,7 +31,7 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
 def main(arguments: list[str]) -> int:
     parser = Parser(prog="models", description=__doc__, allow_abbrev=False)
     parser.add_argument("models", nargs="*", metavar="MODEL", choices=[[], *MODELS])
-    parser.add_argument("--profile", action="append", metavar="NAME", help="of `spillway profiles`; h200")
+    parser.add_argument("--profile", action="append", metavar="NAME", help="of `spillway profiles`; default: h200, rtx4090")
     parser.add_argument("--precision", action="append", choices=PRECISIONS, help="default: both")
     parser.add_argument("--json", type=output, metavar="FILE", help="write here instead of bench/results")
     options = parser.parse_args(arguments)

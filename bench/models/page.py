@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from statistics import median
 from typing import Any
 
-from bench.models.running import MODELS, WAYS
+from bench.models.running import MODELS, NO_ROOM, WAYS
 from bench.results import GIB, markdown
 
 PACKAGES = ("torchvision", "timm", "diffusers", "transformers")
@@ -21,20 +21,24 @@ def ratio(one: dict[str, Any]) -> float | None:
     return ours["ms"] / one["ms"] if "ms" in ours else None
 
 
+def why(one: dict[str, Any]) -> str:
+    return NO_ROOM if one["failed"] == NO_ROOM else "failed"
+
+
 def cells(one: dict[str, Any]) -> tuple[str, ...]:
     """Of a way: time, memory, and time and ratio under a budget of it."""
     if "failed" in one:
-        return "failed", "", "", ""
+        return why(one), "", "", ""
     share = ratio(one)
     theirs = f"{one['ms']:.1f}", f"{one['reserved'] / GIB:.1f}"
     if share is None:
-        return *theirs, "failed", ""
+        return *theirs, why(one["ours"]), ""
     return *theirs, f"{one['ours']['ms']:.1f}", f"{share:.2f}"
 
 
 def rows(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
     for model, ways in found.items():
-        plain = f"{ways['plain']['ms']:.1f}" if "ms" in ways["plain"] else "failed"
+        plain = f"{ways['plain']['ms']:.1f}" if "ms" in ways["plain"] else why(ways["plain"])
         yield MODELS[model], plain, *(cell for way in WAYS for cell in cells(ways[way]))
 
 

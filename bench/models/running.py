@@ -32,10 +32,12 @@ MODELS = {
 }
 WAYS = ("checkpoint", "save_on_cpu")
 PRECISIONS = ("autocast", "bfloat16")
+PROFILES = ("h200", "rtx4090")
 #: Steps without a budget repeat exactly. Under one, plans settle first.
 STEPS, STEPS_OF_BUDGET = 4, 20
 SETTLED = 5
 LIMIT = 900  # seconds
+NO_ROOM = "does not fit"
 # cuBLAS computes the same again only with workspaces of its own, so recurrent layers need this.
 SETTINGS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8", "OMP_NUM_THREADS": "1"}
 
@@ -58,7 +60,7 @@ class Loop:
         environment = {**os.environ, **SETTINGS, "PYTHONPATH": os.pathsep.join(paths)}
         marked = [
             line
-            for line in output_of(command, environment, LIMIT, tail=3).splitlines()
+            for line in output_of(command, environment, LIMIT, tail=200).splitlines()
             if line.startswith("measured: ")
         ]
         found: dict[str, Any] = last_json("\n".join(marked))
@@ -78,7 +80,8 @@ class Loop:
         try:
             return self.run(way, budget)
         except RunFailed as failure:
-            return {"failed": str(failure)[-400:]}
+            text = str(failure)
+            return {"failed": NO_ROOM if "OutOfMemoryError" in text else text[-400:]}
 
 
 def settled(steps: list[float]) -> float:
