@@ -154,7 +154,9 @@ def newest(pattern: str, folder: Path = RESULTS, *without: str) -> Callable[[], 
 
 
 PAGES = {
-    "figures": Page(Quote("figures", "docs/results/figures.md"), figures, newest("*.json", RESULTS, "peers", "models")),
+    "figures": Page(
+        Quote("figures", "docs/results/figures.md"), figures, newest("*.json", RESULTS, "peers", "models")
+    ),
     "peers": Page(Quote("peers", "docs/results/peers.md"), peers, newest("*-peers.json")),
     "peers-state": Page(
         Quote("peers-state", "docs/results/peers.md"), model_state_page.lines, newest("*-peers-state.json")

@@ -134,14 +134,14 @@ struct SpanLog::State {
     }
 
     /// Whether the device has not passed the end of that step, or else of all. A stream's spans end
-    /// in order, so that the last one of each stream tells.
+    /// in order, so that the last one of each stream counts.
     [[nodiscard]] bool behind(const std::optional<EndOfStep>& step) const {
       std::set<std::uint64_t> streams;
       return std::any_of(others.pending.rbegin(), others.pending.rend(), [&](const Pending& each) {
         const bool ends = each.span.kind == Span::Kind::kEnded;
-        const bool tells = step ? ends && each.span.storage == step->number
-                                : streams.insert(each.span.stream).second;
-        return tells && device.api->EventQuery(each.end) == CUDA_ERROR_NOT_READY;
+        const bool counts = step ? ends && each.span.storage == step->number
+                                 : streams.insert(each.span.stream).second;
+        return counts && device.api->EventQuery(each.end) == CUDA_ERROR_NOT_READY;
       });
     }
 

@@ -31,7 +31,9 @@ def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
 def main(arguments: list[str]) -> int:
     parser = Parser(prog="models", description=__doc__, allow_abbrev=False)
     parser.add_argument("models", nargs="*", metavar="MODEL", choices=[[], *MODELS])
-    parser.add_argument("--profile", action="append", metavar="NAME", help="of `spillway profiles`; default: h200, rtx4090")
+    parser.add_argument(
+        "--profile", action="append", metavar="NAME", help="of `spillway profiles`; default: h200, rtx4090"
+    )
     parser.add_argument("--precision", action="append", choices=PRECISIONS, help="default: both")
     parser.add_argument("--json", type=output, metavar="FILE", help="write here instead of bench/results")
     options = parser.parse_args(arguments)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of models beside checkpointing comes from their runs, and says where checkpointing is faster."""
+"""The page of models beside checkpointing comes from their runs, and lists where checkpointing is faster."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_ratio_is_of_the_same_memory() -> None:
     assert lstm == (MODELS["lstm"], "100.0", "100.0", "2.0", "failed", "", NO_ROOM, "", "", "")
 
 
-def test_a_slower_budget_is_said() -> None:
+def test_a_slower_budget_is_listed() -> None:
     assert page.slower({"autocast": found()}) == [f"{MODELS['vit']} (autocast, save_on_cpu: 1.25)"]
     result = {
         "command": [],

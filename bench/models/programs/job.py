@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -76,7 +77,7 @@ def train(job: Job, way: str, precision: str, steps: int) -> None:
         mark.record()
     torch.cuda.synchronize()
     found = {
-        "steps": [round(one.elapsed_time(next_one), 2) for one, next_one in zip(marks, marks[1:])],
+        "steps": [round(begin.elapsed_time(end), 2) for begin, end in pairwise(marks)],
         "reserved": torch.cuda.max_memory_reserved(),
         "curve": curve(),
     }

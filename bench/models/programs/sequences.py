@@ -12,7 +12,9 @@ from torch import nn
 from torch.nn import functional
 
 
-def words(model: nn.Module, blocks: nn.ModuleList, batch: int, length: int, momentum: float | None = None) -> Job:
+def words(
+    model: nn.Module, blocks: nn.ModuleList, batch: int, length: int, momentum: float | None = None
+) -> Job:
     """A model of transformers that computes the loss of predicting `batch` x `length` words."""
     most = model.config.vocab_size
 

@@ -81,7 +81,9 @@ def unet() -> Job:
         return functional.mse_loss(found.float(), torch.randn_like(noise, dtype=torch.float32))
 
     blocks = [*model.down_blocks, model.mid_block, *model.up_blocks]
-    parts = [part for block in blocks for part in (*block.resnets, *(getattr(block, "attentions", None) or []))]
+    parts = [
+        part for block in blocks for part in (*block.resnets, *(getattr(block, "attentions", None) or []))
+    ]
     return Job(model, parts, loss)
 
 
