@@ -61,11 +61,11 @@ class PlacementAdvisor {
   /// another one, or releases cached memory. Between passes, and where no budget applies, streamed
   /// blocks share cached memory of others. There are no replay plans meanwhile.
   void set_streaming(bool streams);
+  [[nodiscard]] bool streaming() const;
   /// Whether steps are recorded and replayed without blocks of BlockUse::kStreamed; initially not.
   /// Where few of them leave in a step, others leave in the next one, so that no two steps would
   /// repeat. Where many leave, they need the memory that a replay plan would keep between passes.
   void replay_without_streamed(bool without);
-  [[nodiscard]] bool streaming() const;
   /// Ends the pass, and starts the optimizer phase: until the step ends, large blocks get separate
   /// chunks. The first optimizer step allocates persistent state, which then shares no chunk with
   /// temporary blocks. Disabled once a step adds no persistent blocks. No effect without a target
