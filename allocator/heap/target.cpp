@@ -134,12 +134,19 @@ void HeapState::trim_beyond_target() {
   if (trims[target]++ >= kMaxTrims) return;
   // The next step would create again what is released below the target.
   { const SpareChunks::Scope scope(spares); }  // its end releases what exceeds the target
+  const auto excess = [&] {
+    return saturating_sub(HeapView(*this).reserved(), target);
+  };
   for (Region* const region : trimmable_regions()) {
-    const Bytes reserved = HeapView(*this).reserved();
-    if (reserved <= target) return;
+    const Bytes more = excess();
+    if (more.zero()) return;
     const RegionLock region_lock(*region);
-    region->trim_some(reserved - target, Waits::kOfHost);
+    region->trim_some(more, Waits::kOfHost);
   }
+  // Copies still use the rest: the host waits for them.
+  if (!excess().zero()) spares.trim();
+  for (Region* const region : trimmable_regions())
+    if (!excess().zero()) trim(*region);
 }
 
 void HeapState::end_optimizer_phase() {

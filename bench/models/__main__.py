@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 from rich.console import Console
+from spillway import profiles
 from spillway.demo.cli import Parser, output
 
 from bench.models import page
@@ -16,23 +17,41 @@ from bench.pages import PAGES
 from bench.results import RESULTS, header, write
 
 
+def model(given: str) -> str:
+    if given not in MODELS:
+        raise argparse.ArgumentTypeError(f"{given}: expected {', '.join(MODELS)}")
+    return given
+
+
+def profile(given: str) -> str:
+    try:
+        profiles.read(given)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return given
+
+
 def measure(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     """By profile, precision and model."""
-    profiles: dict[str, Any] = {}
-    for profile in options.profile or PROFILES:
+    measured: dict[str, Any] = {}
+    for gpu in options.profile or PROFILES:
         for precision in options.precision or PRECISIONS:
-            found = profiles.setdefault(profile, {}).setdefault(precision, {})
-            for model in options.models or MODELS:
-                found[model] = Loop(model, precision, profile).measure()
-                console.print(f"{profile}, {precision}: {', '.join(*page.rows({model: found[model]}))}")
-    return profiles
+            found = measured.setdefault(gpu, {}).setdefault(precision, {})
+            for name in options.models or MODELS:
+                found[name] = Loop(name, precision, gpu).measure()
+                console.print(f"{gpu}, {precision}: {', '.join(*page.rows({name: found[name]}))}")
+    return measured
 
 
 def main(arguments: list[str]) -> int:
     parser = Parser(prog="models", description=__doc__, allow_abbrev=False)
-    parser.add_argument("models", nargs="*", metavar="MODEL", choices=[[], *MODELS])
+    parser.add_argument("models", nargs="*", metavar="MODEL", type=model, help="default: all")
     parser.add_argument(
-        "--profile", action="append", metavar="NAME", help="of `spillway profiles`; default: h200, rtx4090"
+        "--profile",
+        action="append",
+        metavar="NAME",
+        type=profile,
+        help="of `spillway profiles`; default: h200, rtx4090",
     )
     parser.add_argument("--precision", action="append", choices=PRECISIONS, help="default: both")
     parser.add_argument("--json", type=output, metavar="FILE", help="write here instead of bench/results")

@@ -63,7 +63,7 @@ def optimalities(found: dict[str, Any]) -> Iterator[tuple[str, ...]]:
             MODELS[model],
             f"{smallest['budget'] / GIB:.1f}",
             f"{smallest['optimality']:.2f}",
-            f"{min(point['optimality'] for point in others):.2f}",
+            f"{min(point['optimality'] for point in others):.2f}" if others else "",
             f"{min(above):.2f}" if above else "",
             f"{median(point['optimality'] for point in curve):.2f}",
         )
@@ -97,6 +97,9 @@ def lines(result: dict[str, Any]) -> list[str]:
             headings += "worst from checkpointing's peak on", "median"
             text += ["", "Predicted optimality of the plans for other budgets:", ""]
             text += markdown(headings, optimalities(found))
-        found_slower = slower(precisions)
-        text += ["", f"Slower than checkpointing: {', '.join(found_slower) if found_slower else 'none'}."]
+        compared = any(
+            ratio(ways[way]) for found in precisions.values() for ways in found.values() for way in WAYS
+        )
+        if compared:
+            text += ["", f"Slower than checkpointing: {', '.join(slower(precisions)) or 'none'}."]
     return text

@@ -63,7 +63,9 @@ class Loop:
             for line in output_of(command, environment, LIMIT, tail=200).splitlines()
             if line.startswith("measured: ")
         ]
-        found: dict[str, Any] = last_json("\n".join(marked))
+        if not marked:
+            raise RunFailed(f"{' '.join(command)} printed no measurement")
+        found: dict[str, Any] = last_json(marked[-1])
         return {**found, "ms": settled(found["steps"])}
 
     def measure(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.models import page
+from bench.models import page, running
 from bench.models.running import MODELS, NO_ROOM, WAYS, Loop
 from bench.results import GIB, RunFailed
 
@@ -71,19 +71,41 @@ def test_a_run_that_fails_has_its_reason(monkeypatch: pytest.MonkeyPatch) -> Non
     def run(self: Loop, way: str, budget: int | None = None) -> dict[str, Any]:
         if way == "save_on_cpu":
             raise RunFailed("no memory")
-        return {"ms": 1.0, "reserved": 7, "budget": budget}
+        return {"ms": 1.0, "reserved": 7, "way": way, "budget": budget}
 
     monkeypatch.setattr(Loop, "run", run)
     measured = Loop("vit", "autocast", "h200").measure()
     assert measured["save_on_cpu"] == {"failed": "no memory"}
-    assert measured["checkpoint"]["ours"]["budget"] == 7
+    assert measured["checkpoint"]["ours"] == {"ms": 1.0, "reserved": 7, "way": "plain", "budget": 7}
+
+
+def test_a_run_has_its_budget_and_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = []
+
+    def output_of(command: list[str], *others: Any, **more: Any) -> str:
+        commands.append(command)
+        return 'measured: {"steps": [9.0, 2.0, 3.0, 3.0, 3.0, 4.0, 4.0]}'
+
+    monkeypatch.setattr(running, "output_of", output_of)
+    assert Loop("vit", "autocast", "h200").run("plain", 77)["ms"] == 3.0
+    (command,) = commands
+    assert command[command.index("--budget") + 1] == "77"
+    assert command[-4:-1] == ["vit", "plain", "autocast"]
+    monkeypatch.setattr(running, "output_of", lambda *given, **more: "nothing")
+    with pytest.raises(RunFailed, match="printed no measurement"):
+        Loop("vit", "autocast", "h200").run("plain")
 
 
 def test_a_loop_trains_in_a_dry_run() -> None:
     one = Loop("lstm", "bfloat16", "h200")
-    plain, checkpointed = one.run("plain"), one.run("checkpoint")
-    assert checkpointed["reserved"] < plain["reserved"]
-    assert plain["ms"] < checkpointed["ms"]
+    plain, checkpointed, on_host = (one.run(way) for way in ("plain", "checkpoint", "save_on_cpu"))
+    assert on_host["reserved"] < checkpointed["reserved"] < plain["reserved"]
+    assert plain["ms"] < checkpointed["ms"] < on_host["ms"]
+    assert Loop("lstm", "autocast", "h200").run("plain")["reserved"] > plain["reserved"]
+    assert not plain["curve"]
+    ours = one.run("plain", checkpointed["reserved"])
+    assert ours["reserved"] <= checkpointed["reserved"]
+    assert ours["curve"]
 
 
 def test_each_model_has_a_loop() -> None:

@@ -217,6 +217,15 @@ TEST_F(LargeChunksOrderTest, AnotherStreamUsesASpareChunkAfterTheOneThatItHasLef
   expect_what_was_written();
 }
 
+TEST_F(LargeChunksOrderTest, ASpareChunkInUseIsReleasedWhereItExceedsTheTarget) {
+  leave_spare_chunk();
+  const Bytes target = heap_->stats().reserved - 4_MiB;
+
+  heap_->placement().set_target(target);
+
+  EXPECT_LE(heap_->stats().reserved, target);
+}
+
 TEST_F(LargeChunksOrderTest, SoDoesAThirdOneIfTheSecondCouldNotMapIt) {
   leave_spare_chunk();
   table_.MemSetAccess = [](CUdeviceptr, std::size_t, const CUmemAccessDesc*, std::size_t) {

@@ -89,6 +89,27 @@ TEST_F(HeapTargetTest, ASmallerTargetReleasesCachedMemoryAboveIt) {
   EXPECT_EQ(heap_->stats().reserved, 8_MiB) << "and nothing below it";
 }
 
+TEST_F(HeapTargetTest, ASmallerTargetWaitsForCopiesWhereTheyUseWhatExceedsIt) {
+  heap_->placement().set_target(16_MiB);
+  free_in_use(allocate(12_MiB));
+
+  heap_->placement().set_target(8_MiB);
+
+  EXPECT_LE(heap_->stats().reserved, 8_MiB);
+}
+
+TEST_F(HeapTargetTest, WhatExceedsItIsReleasedFromAllHeapRegions) {
+  heap_->placement().set_target(32_MiB);
+  const auto here = allocate(8_MiB);
+  const auto there = allocate(8_MiB, side_);
+  free(here);
+  free(there);
+
+  heap_->placement().set_target(4_MiB);
+
+  EXPECT_LE(heap_->stats().reserved, 4_MiB);
+}
+
 TEST_F(HeapTargetTest, MemoryIsReleasedAFewTimesPerTarget) {
   for (int step = 0; step < 20; ++step) {
     heap_->placement().set_target(step % 2 == 0 ? 2_MiB : 4_MiB);

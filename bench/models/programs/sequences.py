@@ -88,7 +88,7 @@ def whisper_large() -> Job:
 
 
 class Recurrent(nn.Module):
-    """Layers of an LSTM with dropout in between, and the loss of predicting the next word."""
+    """Layers of an LSTM with dropout in between, and the loss of predicting its input."""
 
     WORDS, WIDTH, LAYERS = 32000, 1024, 16
 
