@@ -189,10 +189,11 @@ void SpanLog::wait(std::chrono::milliseconds most, std::optional<EndOfStep> step
   const auto behind = [&] {
     const Lock lock(mutex_);
     return std::any_of(state_->clocks.begin(), state_->clocks.end(), [&](const auto& each) {
+      if (step && step->device != each.first) return false;
       const State::Clock& clock = each.second;
       const CurrentDevice current(*clock.device.api, clock.device.context);
       const OutsideCaptures outside(*clock.device.api);
-      return (!step || step->device == each.first) && clock.behind(step);
+      return clock.behind(step);
     });
   };
   constexpr std::chrono::milliseconds kPause{1};

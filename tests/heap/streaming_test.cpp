@@ -133,5 +133,27 @@ TEST_F(HeapStreamingTest, StepsAreReplayedOnlyWhileNothingStreams) {
   EXPECT_GT(replayed_by_steps(false), 0U);
 }
 
+/// Model state comes and goes, another part of it in each step.
+TEST_F(HeapStreamingTest, StepsAreReplayedWithoutStreamedBlocksWhereTheseAreLeftOut) {
+  for (const bool without : {false, true}) {
+    heap_->placement().replay_without_streamed(without);
+    const HeapStats before = heap_->stats();
+    for (std::uint64_t step = 1; step <= 6; ++step) {
+      const auto streamed = fetch(Bytes{step << 20U});
+      ASSERT_TRUE(streamed.ok());
+      heap_->placement().set_target(64_MiB);
+      const auto one = allocate(3_MiB);
+      const auto two = allocate(2_MiB);
+      free(one);
+      free(two);
+      heap_->placement().end_step();
+      free(streamed.value());
+      EXPECT_EQ(heap_->view().check(), "");
+    }
+    EXPECT_EQ(heap_->stats().replayed_allocations > before.replayed_allocations, without);
+    EXPECT_EQ(heap_->stats().replay_mismatches, 0U);
+  }
+}
+
 }  // namespace
 }  // namespace spillway

@@ -69,25 +69,6 @@ class TargetReplayTest : public HeapTest {
   driver::DevicePtr batch_{};
 };
 
-/// Model state comes and goes, another part of it in each step.
-TEST_F(TargetReplayTest, StepsAreReplayedWithoutStreamedBlocksWhereTheseAreLeftOut) {
-  for (const bool without : {false, true}) {
-    target_ = 64_MiB;
-    heap_->placement().replay_without_streamed(without);
-    const std::uint64_t before = replayed();
-    for (std::uint64_t each = 1; each <= 6; ++each) {
-      const auto streamed = heap_->allocate(
-          Bytes{each << 20U}, main_, TagId::kUntagged, PoolId::kShared, BlockUse::kStreamed);
-      ASSERT_TRUE(streamed.ok());
-      step();
-      free(streamed.value());
-      check();
-    }
-    EXPECT_EQ(replayed() > before, without);
-    EXPECT_EQ(mismatches(), 0U);
-  }
-}
-
 TEST_F(TargetReplayTest, StepsThatFitTheTargetAreReplayedAtTheSameAddresses) {
   for (const Bytes batch : {0_MiB, 2_MiB}) {  // a batch replaces the previous one in the next step
     target_ = 64_MiB;

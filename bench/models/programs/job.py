@@ -15,9 +15,6 @@ from torch import nn
 from torch.autograd.graph import save_on_cpu
 from torch.utils.checkpoint import checkpoint
 
-WAYS = ("plain", "checkpoint", "save_on_cpu")
-PRECISIONS = ("autocast", "bfloat16")
-
 
 @dataclass(frozen=True)
 class Job:

@@ -36,7 +36,7 @@ def classifier(
 
 
 def in_stages(model: nn.Module) -> Iterator[nn.Module]:
-    """The blocks of timm's convolutional networks and Swin."""
+    """The blocks of timm's convolutional networks."""
     for stage in model.blocks if hasattr(model, "blocks") else model.stages:
         yield from getattr(stage, "blocks", stage)
 
